@@ -1,0 +1,54 @@
+package anylock
+
+import "time"
+
+// Event is what a hook is told.
+type Event struct {
+	Backend string
+	Name    string
+	Token   Token         // zero before there is a grant
+	Elapsed time.Duration // how long it waited, or how long it held
+	Err     error
+}
+
+// Hooks are functions that are told what happens to the locks of a [Locker]; each may be nil. They may be called from
+// many goroutines at once. A hook that panics is contained and logged. One that blocks holds up the call that it reports,
+// except for RenewFailed and Lost, which run in goroutines of their own and hold up nothing.
+type Hooks struct {
+	// Waiting: an Acquire found the lock held and goes on waiting. At most once for each Acquire; Err is the reason.
+	Waiting func(Event)
+	// Acquired: a lease was granted. Elapsed is the time since the call.
+	Acquired func(Event)
+	// RenewFailed: a renewal got no answer or an error, and is tried again. Err is the reason.
+	RenewFailed func(Event)
+	// Lost: a lease ended without being released. Exactly once for each such lease; Elapsed is the time it was held.
+	Lost func(Event)
+	// Released: a lease was released, and the store said so. Elapsed is the time it was held.
+	Released func(Event)
+}
+
+// call runs a hook in this goroutine.
+func (l *Locker) call(hook func(Event), e Event) {
+	if hook == nil {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			l.cfg.logger.Error("anylock: a hook panicked", "backend", l.desc.Name, "name", e.Name, "panic", p)
+		}
+	}()
+	e.Backend = l.desc.Name
+	hook(e)
+}
+
+// tell runs a hook in a goroutine of its own.
+func (l *Locker) tell(hook func(Event), events ...Event) {
+	if hook == nil {
+		return
+	}
+	go func() {
+		for _, e := range events {
+			l.call(hook, e)
+		}
+	}()
+}
