@@ -1,0 +1,271 @@
+package anylock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// acquisition is one call of Acquire or TryAcquire, until it has a lease or gives up.
+type acquisition struct {
+	*Locker
+	ctx    context.Context
+	cfg    *config
+	name   string
+	wait   bool
+	called time.Time
+
+	id         string
+	waiting    bool       // the hook was told
+	held       *HeldError // the store's last word on who has the lock
+	failing    time.Time  // since when the store has failed; zero: it does not
+	unknown    bool       // the store may have granted id
+	wake       <-chan struct{}
+	stopWaking context.CancelFunc
+}
+
+func (l *Locker) acquire(ctx context.Context, name string, wait bool, opts []AcquireOption) (*Lease, error) {
+	a := &acquisition{Locker: l, ctx: ctx, cfg: &l.cfg, name: name, wait: wait, called: time.Now()}
+	lease, err := a.run(opts)
+	if err != nil {
+		return nil, l.error("acquire", name, err)
+	}
+	return lease, nil
+}
+
+func (a *acquisition) run(opts []AcquireOption) (*Lease, error) {
+	if err := CheckName(a.name); err != nil {
+		return nil, err
+	}
+	if len(opts) > 0 {
+		cfg := a.Locker.cfg
+		for _, o := range opts {
+			if o == nil {
+				return nil, Invalidf("an option is nil")
+			}
+			o.apply(&cfg)
+		}
+		if err := cfg.check(a.desc); err != nil {
+			return nil, err
+		}
+		a.cfg = &cfg
+	}
+	select {
+	case <-a.closing:
+		return nil, Invalid(ErrClosed, "a closed locker was used")
+	default:
+	}
+	if a.ctx.Err() != nil {
+		return nil, cancelled(a.ctx, nil)
+	}
+	if err := a.queue.enter(a.ctx, a.name, !a.wait, a.noteWaiting); err != nil {
+		return nil, err
+	}
+	lease, err := a.stand()
+	if err != nil {
+		a.queue.leave(a.name)
+		return nil, err
+	}
+	a.call(a.cfg.hooks.Acquired, Event{Name: a.name, Token: lease.Token(), Elapsed: time.Since(a.called)})
+	return lease, nil
+}
+
+// stand stands at the store, in front of the local queue, until it has the lock or must give up.
+func (a *acquisition) stand() (*Lease, error) {
+	defer func() {
+		if a.stopWaking != nil {
+			a.stopWaking()
+		}
+	}()
+	a.id = newID()
+	queued := false // whether the next attempt joins the store's own queue
+	for n := 0; ; n++ {
+		asked := time.Now()
+		lease, err := a.attempt(queued)
+		switch {
+		case err == nil:
+			return lease, nil
+		case isStopped(err):
+			a.undoUnknown()
+			return nil, err
+		case errors.Is(err, ErrHeld):
+			a.failing = time.Time{}
+			a.refused(err)
+			if !a.wait {
+				return nil, a.held
+			}
+			if a.desc.Guarantees.Wake == WakeQueue && !queued {
+				queued = true
+				continue
+			}
+		case !isUnknown(err):
+			a.undoUnknown()
+			return nil, err
+		default:
+			if a.failing.IsZero() {
+				a.failing, n = asked, 0
+			}
+			a.held = nil // it is not known any more
+			if !a.wait || time.Since(a.failing) >= a.cfg.requestTimeout {
+				a.undoUnknown()
+				return nil, err
+			}
+			a.cfg.logger.Debug("anylock: acquire failed and is tried again", "backend", a.desc.Name, "name", a.name, "err", err)
+		}
+		if err := a.pause(n, err); err != nil {
+			a.undoUnknown()
+			return nil, err
+		}
+	}
+}
+
+// stopped marks the error of an attempt that ended because its caller gave up, not because of the store.
+type stopped struct{ error }
+
+func (s stopped) Unwrap() error { return s.error }
+
+func isStopped(err error) bool { _, is := err.(stopped); return is }
+
+// attempt asks the store once. It returns when the caller's context, the request's time or the Locker ends, even if the
+// backend does not.
+func (a *acquisition) attempt(queued bool) (*Lease, error) {
+	var ctx context.Context
+	var cancel context.CancelFunc
+	if queued {
+		ctx, cancel = context.WithCancel(a.ctx)
+	} else {
+		ctx, cancel = context.WithTimeout(a.ctx, a.cfg.requestTimeout)
+	}
+	defer cancel()
+	lease := &Lease{locker: a.Locker, holder: a.cfg.holder}
+	request := Request{
+		Name: a.name, ID: a.id, TTL: a.cfg.ttl, Wait: queued,
+		Holder: a.cfg.holder, MinToken: a.cfg.minToken, Lost: lease.lostInStore,
+	}
+	type answer struct {
+		grant Grant
+		err   error
+	}
+	sent, slept := time.Now(), suspended()
+	left := &undoing{grant: Grant{Name: a.name, ID: a.id}, until: sent.Add(a.cfg.ttl)}
+	got, ok := aside(&a.background, ctx, a.closing, func() answer {
+		grant, err := a.backend.Acquire(ctx, request)
+		return answer{grant, err}
+	}, func(late answer) {
+		a.undoings.remove(left)
+		if late.err == nil || isUnknown(late.err) {
+			a.undoings.add(&undoing{grant: grant(late.grant, request), until: left.until}, time.Now(), 0)
+		}
+	})
+	if !ok {
+		// The answer may still come, and then it is undone at once. If it is lost, do not wait for that.
+		a.undoings.add(left, time.Now().Add(undoPatience), 0)
+		return nil, a.unanswered(time.Since(sent))
+	}
+	if got.err != nil {
+		a.unknown = isUnknown(got.err)
+		if a.unknown && ctx.Err() != nil {
+			return nil, a.unanswered(time.Since(sent))
+		}
+		if a.unknown {
+			return nil, Unavailable(got.err)
+		}
+		return nil, got.err
+	}
+	a.unknown = false
+	return a.begin(lease, grant(got.grant, request), slept)
+}
+
+// unanswered says why nobody waits for an attempt's answer any more.
+func (a *acquisition) unanswered(after time.Duration) error {
+	select {
+	case <-a.closing:
+		return ErrClosed
+	default:
+	}
+	if a.ctx.Err() != nil {
+		return stopped{cancelled(a.ctx, a.held)}
+	}
+	return Unavailable(fmt.Errorf("no answer for %v", after.Round(time.Millisecond)))
+}
+
+// begin makes a lease of a grant.
+func (a *acquisition) begin(lease *Lease, g Grant, slept time.Duration) (*Lease, error) {
+	undo := func(err error) (*Lease, error) {
+		a.undoings.add(&undoing{grant: g, until: time.Now().Add(g.TTL)}, time.Now(), 0)
+		return nil, err
+	}
+	lease.grant = g
+	lease.since = time.Now()
+	lease.margin = a.cfg.marginOf(g.TTL)
+	lease.window = lease.windowOf(g.From, g.TTL, slept)
+	if a.cfg.maxHold > 0 {
+		lease.cap = lease.since.Add(a.cfg.maxHold)
+	}
+	left := lease.window.left()
+	if left <= 0 {
+		a.id = newID()
+		return undo(Unavailable(fmt.Errorf("the answer took %v, too long for a lease of %v", time.Since(g.From).Round(time.Millisecond), g.TTL)))
+	}
+	if g.Token <= 0 {
+		return undo(Invalidf("the backend granted token %d; report this to whoever wrote it", g.Token))
+	}
+	lease.mu.Lock()
+	defer lease.mu.Unlock()
+	if lease.unborn != nil {
+		a.id = newID()
+		return undo(Unavailable(lease.unborn))
+	}
+	if !a.queue.hold(a.name, lease) {
+		return undo(ErrClosed)
+	}
+	lease.started = true
+	lease.timer = time.AfterFunc(left, lease.expire)
+	if !a.cfg.noRenewal {
+		interval := renewInterval(g.TTL)
+		first := time.Duration(float64(interval) * (0.8 + 0.2*rand.Float64()))
+		a.renewals.add(lease, g.From.Add(first), renewSlack(interval))
+	}
+	return lease, nil
+}
+
+// grant completes what a backend returned with what it was asked.
+func grant(g Grant, r Request) Grant {
+	g.Name, g.ID = r.Name, r.ID
+	if g.TTL <= 0 {
+		g.TTL = r.TTL
+	}
+	return g
+}
+
+// isUnknown reports whether the store may have granted what it returned err for.
+func isUnknown(err error) bool {
+	return !errors.Is(err, ErrHeld) && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrClosed) && !errors.Is(err, errors.ErrUnsupported)
+}
+
+func (a *acquisition) undoUnknown() {
+	if a.unknown {
+		a.undoings.add(&undoing{grant: Grant{Name: a.name, ID: a.id}, until: time.Now().Add(a.cfg.ttl)}, time.Now(), 0)
+	}
+}
+
+// refused notes the store's word on who has the lock.
+func (a *acquisition) refused(err error) {
+	if !errors.As(err, &a.held) {
+		a.held = new(HeldError)
+	}
+	a.queue.refuse(a.name, a.held)
+	a.noteWaiting(a.held)
+}
+
+// noteWaiting tells the hook, once.
+func (a *acquisition) noteWaiting(held error) {
+	if !a.wait || a.waiting {
+		return
+	}
+	a.waiting = true
+	a.cfg.logger.Debug("anylock: waiting", "backend", a.desc.Name, "name", a.name)
+	a.call(a.cfg.hooks.Waiting, Event{Name: a.name, Elapsed: time.Since(a.called), Err: held})
+}

@@ -1,0 +1,164 @@
+package anylock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Locker acquires locks in one store. It is safe for concurrent use; a process needs one for each store.
+type Locker struct {
+	backend Backend
+	desc    Description
+	cfg     config
+	queue   queue
+	closing chan struct{} // closed by Close
+
+	renewals   agenda[*Lease]
+	undoings   agenda[*undoing]
+	background tracker // calls aside, also those left behind
+	alarms     alarms
+	slept      time.Duration // suspended() as the agenda of renewals saw it last
+
+	closeOnce sync.Once
+	closed    chan struct{} // closed when Close is done
+	closeErr  error
+}
+
+// New returns a Locker over a backend, which it owns from then on. It does no I/O. The error matches [ErrInvalid].
+func New(b Backend, opts ...Option) (*Locker, error) {
+	if b == nil {
+		return nil, &Error{Op: "new", Err: Invalidf("the backend is nil; check the error of its constructor first")}
+	}
+	l := &Locker{
+		backend: b,
+		desc:    b.Describe(),
+		cfg:     applied(opts),
+		closing: make(chan struct{}),
+		closed:  make(chan struct{}),
+	}
+	if err := l.cfg.check(l.desc); err != nil {
+		return nil, l.error("new", "", err)
+	}
+	for _, least := range l.cfg.require {
+		if what := l.desc.Guarantees.missing(least); what != "" {
+			return nil, l.error("new", "", Invalidf("the code requires %s; choose a store that promises it, or require less", what))
+		}
+	}
+	l.alarms.logger = l.cfg.logger.With("backend", l.desc.Name)
+	l.slept = suspended()
+	l.renewals = agenda[*Lease]{
+		job: func(lease *Lease) *job { return &lease.renewal }, run: l.renewBatch, tick: l.checkSleep,
+		batch: max(l.desc.MaxBatch, 1), workers: 8,
+	}
+	l.undoings = agenda[*undoing]{
+		job: func(u *undoing) *job { return &u.job }, run: l.undoBatch,
+		batch: max(l.desc.MaxBatch, 1), workers: 4,
+	}
+	return l, nil
+}
+
+// Guarantees returns what the backend promises in its present configuration.
+func (l *Locker) Guarantees() Guarantees { return l.desc.Guarantees }
+
+// Description returns what the backend says of itself, its limits for TTLs among it.
+func (l *Locker) Description() Description { return l.desc }
+
+// Acquire waits until it has the lock, or ctx ends. Waiters of one process are served in the order they came; those of
+// different processes as [Guarantees] says. ctx bounds the wait and never the lease: give the lease back with Release.
+//
+// A free lock costs one round trip on most stores. A waiter costs nothing between wake-ups where the store can wake it.
+//
+// Errors, all of type [*Error]:
+//
+//   - ctx's own error, when it ended first; it also matches [ErrHeld] if somebody was known to hold the lock. Acquire
+//     then returns at once even if the store does not answer.
+//   - [ErrUnavailable]: the store did not answer for longer than [WithRequestTimeout].
+//   - [ErrInvalid]: a wrong name or option (nothing was sent), wrong credentials or missing rights.
+//   - [ErrClosed]: the Locker was closed while it waited, or before.
+//
+// After an error nothing is left in the store: what may have been granted is released in the background.
+func (l *Locker) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
+	return l.acquire(ctx, name, true, opts)
+}
+
+// TryAcquire makes one attempt and returns [ErrHeld] if the lock is not free; a [*HeldError] inside tells who has it, if
+// the store knows. It does not wait for other holders; it costs one round trip, or none if this Locker holds the lock
+// itself. Other errors are as for [Locker.Acquire].
+func (l *Locker) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
+	return l.acquire(ctx, name, false, opts)
+}
+
+// Do runs fn while it holds the lock. The context of fn ends when ctx does or the lease ends, with the lease's error as
+// its [context.Cause]; fn should then return soon. The lock is released when fn returns, panics or calls
+// runtime.Goexit. Do returns fn's error, joined with that of the release: an [ErrLost] among it says that the lock was
+// lost while fn ran, even if fn returned nil.
+func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context, *Lease) error, opts ...AcquireOption) (err error) {
+	lease, err := l.Acquire(ctx, name, opts...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.requestTimeout)
+		defer cancel()
+		if releaseErr := lease.Release(ctx); releaseErr != nil {
+			err = errors.Join(err, releaseErr)
+		}
+	}()
+	inside, cancel := lease.Context(ctx)
+	defer cancel()
+	return fn(inside, lease)
+}
+
+// Close ends all leases with [ErrClosed], releases their locks in the store, turns away all who wait, and closes the
+// backend. ctx bounds it; it is bounded by a few request timeouts anyway. The error tells which locks could not be
+// released and stay until they expire. A second Close waits for the first and returns the same.
+func (l *Locker) Close(ctx context.Context) error {
+	l.closeOnce.Do(func() {
+		leases := l.queue.close()
+		close(l.closing)
+		l.renewals.stop()
+		go func() {
+			defer close(l.closed)
+			l.closeErr = l.shutDown(leases)
+		}()
+	})
+	select {
+	case <-l.closed:
+		return l.closeErr
+	case <-ctx.Done():
+		return l.error("close", "", fmt.Errorf("%w; it goes on in the background", cancelled(ctx, nil)))
+	}
+}
+
+func (l *Locker) shutDown(leases []*Lease) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*l.cfg.requestTimeout)
+	defer cancel()
+	for _, lease := range leases {
+		_ = lease.end(l.error("hold", lease.grant.Name, ErrClosed))
+	}
+	err := l.releaseAll(ctx, leases)
+	l.settle(ctx) // what is unknown, as long as the backend is open
+	l.undoings.stop()
+	if closeErr := l.backend.Close(); closeErr != nil {
+		err = errors.Join(err, closeErr)
+	}
+	if err != nil {
+		return l.error("close", "", err)
+	}
+	return nil
+}
+
+// error wraps err with what it is about, unless that has been done.
+func (l *Locker) error(op, name string, err error) error {
+	if e, ok := err.(*Error); ok {
+		return e
+	}
+	return &Error{Op: op, Backend: l.desc.Name, Name: name, Err: err}
+}
+
+// newID returns a fresh random name for one acquisition, of 130 bits.
+func newID() string { return rand.Text() }

@@ -1,0 +1,119 @@
+package anylock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	// pollCap is how long a waiter that can be woken sleeps at most: what a missed wake-up costs.
+	pollCap = 5 * time.Second
+	// wakeSpread spreads those who were woken by the same message, so that not always the same one comes first.
+	wakeSpread = time.Millisecond
+	// expirySpread does so for those who wait for the same expiry.
+	expirySpread = 5 * time.Millisecond
+)
+
+// pause waits until it makes sense to ask the store again; n counts the attempts and err is what the last one got.
+func (a *acquisition) pause(n int, err error) error {
+	held := errors.Is(err, ErrHeld)
+	if held && a.wake == nil && a.desc.Guarantees.Wake == WakeNotify {
+		listening, err := a.listen()
+		if err != nil {
+			return err
+		}
+		if listening {
+			return nil // look again: it may have become free before we listened
+		}
+	}
+	timer := time.NewTimer(a.delay(n, held))
+	defer timer.Stop()
+	var wake <-chan struct{}
+	if held {
+		wake = a.wake
+	}
+	for {
+		select {
+		case <-timer.C:
+			return nil
+		case <-wake:
+			wake = nil
+			timer.Reset(rand.N(wakeSpread))
+		case <-a.closing:
+			return ErrClosed
+		case <-a.ctx.Done():
+			if !held {
+				return fmt.Errorf("%w; before that: %w", cancelled(a.ctx, nil), err)
+			}
+			return cancelled(a.ctx, a.held)
+		}
+	}
+}
+
+// delay is how long to wait without a wake-up.
+func (a *acquisition) delay(n int, held bool) time.Duration {
+	if !held {
+		return backoff(n, 20*time.Millisecond, 500*time.Millisecond)
+	}
+	delay := pollCap
+	if a.wake == nil {
+		delay = backoff(n, 4*time.Millisecond, 250*time.Millisecond)
+	}
+	if free := a.held.RetryAfter; free > 0 {
+		delay = min(delay, free+time.Millisecond+rand.N(expirySpread))
+	}
+	return delay
+}
+
+// backoff is the delay after attempt n, counted from 0: half as long again each time, up to most, and jittered by a
+// quarter to both sides.
+func backoff(n int, first, most time.Duration) time.Duration {
+	d := first
+	for range n {
+		if d += d / 2; d >= most {
+			d = most
+			break
+		}
+	}
+	return d*3/4 + rand.N(d/2)
+}
+
+// listen asks the backend for wake-ups. It reports whether there will be any.
+func (a *acquisition) listen() (bool, error) {
+	type answer struct {
+		wake <-chan struct{}
+		err  error
+	}
+	listening, stop := context.WithCancel(a.ctx)
+	ctx, cancel := context.WithTimeout(a.ctx, a.cfg.requestTimeout)
+	defer cancel()
+	got, ok := aside(&a.background, ctx, a.closing, func() answer {
+		wake, err := a.backend.Watch(listening, a.name)
+		return answer{wake, err}
+	}, nil)
+	if !ok || got.err != nil || got.wake == nil {
+		stop()
+		if errors.Is(got.err, ErrInvalid) || errors.Is(got.err, ErrClosed) {
+			return false, got.err
+		}
+		return false, nil
+	}
+	a.wake, a.stopWaking = got.wake, stop
+	return true, nil
+}
+
+// cancelled is the error of a wait that ended with its context: it matches the context's error and, if somebody is known
+// to have the lock, ErrHeld.
+func cancelled(ctx context.Context, held *HeldError) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, err) {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	if held != nil {
+		return fmt.Errorf("gave up waiting: %w (%w)", err, held)
+	}
+	return err
+}

@@ -1,0 +1,107 @@
+package anylock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// renewInterval leaves room for two more tries inside a trust window.
+func renewInterval(ttl time.Duration) time.Duration { return ttl / 3 }
+
+// renewSlack is how much earlier a lease may be renewed to share a batch.
+func renewSlack(interval time.Duration) time.Duration { return interval / 20 }
+
+// renewBatch renews leases that are due and puts them on the agenda again.
+func (l *Locker) renewBatch(due []*Lease) {
+	now := time.Now()
+	leases := due[:0]
+	patience := l.cfg.requestTimeout
+	for _, lease := range due {
+		if !lease.capped(now) && lease.beginRenewal() {
+			leases = append(leases, lease)
+			patience = min(patience, renewInterval(lease.grant.TTL))
+		}
+	}
+	if len(leases) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var failed []Event
+	for i, err := range l.renew(ctx, leases) {
+		lease := leases[i]
+		interval := renewInterval(lease.grant.TTL)
+		switch {
+		case err == nil:
+			l.renewals.add(lease, now.Add(interval), renewSlack(interval))
+		case !errors.Is(err, ErrLost):
+			l.renewals.add(lease, time.Now().Add(interval/10), renewSlack(interval))
+			failed = append(failed, Event{Name: lease.grant.Name, Token: lease.grant.Token, Elapsed: now.Sub(lease.since), Err: err})
+		}
+	}
+	if len(failed) > 0 {
+		l.alarms.renewFailed.warn(l.alarms.logger, "anylock: renewal failed and is tried again",
+			"name", failed[0].Name, "leases", len(failed), "err", failed[0].Err)
+		l.tell(l.cfg.hooks.RenewFailed, failed...)
+	}
+}
+
+// renew asks the store to renew leases, each of which was counted by beginRenewal, and moves their windows. An answer
+// that comes after ctx has ended still counts, from when it was asked for.
+func (l *Locker) renew(ctx context.Context, leases []*Lease) []error {
+	grants := make([]Grant, len(leases))
+	for i, lease := range leases {
+		grants[i] = lease.grant
+	}
+	slept := suspended()
+	answer := func(renewals []Renewal) []error {
+		errs := make([]error, len(leases))
+		for i, lease := range leases {
+			if len(renewals) != len(leases) {
+				errs[i] = fmt.Errorf("the backend answered %d of %d renewals; report this to whoever wrote it", len(renewals), len(leases))
+			} else {
+				errs[i] = renewals[i].Err
+			}
+			switch {
+			case errs[i] == nil:
+				lease.renewed(renewals[i], slept)
+			case errors.Is(errs[i], ErrLost):
+				_ = lease.end(l.error("hold", lease.grant.Name, fmt.Errorf("the store does not have it any more: %w", errs[i])))
+			default:
+				errs[i] = Unavailable(errs[i])
+				lease.renewFailed(errs[i])
+			}
+		}
+		return errs
+	}
+	asked := time.Now()
+	renewals, ok := aside(&l.background, ctx, l.closing, func() []Renewal { return l.backend.Renew(ctx, grants) },
+		func(late []Renewal) { answer(late) })
+	defer func() {
+		for _, lease := range leases {
+			lease.endRenewal()
+		}
+	}()
+	if ok {
+		return answer(renewals)
+	}
+	errs := make([]error, len(leases))
+	for i, lease := range leases {
+		errs[i] = Unavailable(fmt.Errorf("no answer for %v", time.Since(asked).Round(time.Millisecond)))
+		lease.renewFailed(errs[i])
+	}
+	return errs
+}
+
+// checkSleep ends the leases whose window passed while the machine was asleep: their timers slept too.
+func (l *Locker) checkSleep() {
+	if sleptSince(l.slept) == 0 {
+		return
+	}
+	l.slept = suspended()
+	for _, lease := range l.queue.holders() {
+		_ = lease.Err()
+	}
+}
