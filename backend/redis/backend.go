@@ -1,0 +1,343 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/anylock/anylock"
+)
+
+const (
+	// minTTL is where a round trip over a network and the millisecond that Redis counts in stop being small.
+	minTTL = 10 * time.Millisecond
+	// maxTTL is far from what overflows in the server.
+	maxTTL   = 10 * 365 * 24 * time.Hour
+	maxBatch = 500
+	// maxToken is the greatest whole number that is exact in a script.
+	maxToken = 1<<53 - 1
+)
+
+// Backend keeps locks in Redis or Valkey.
+type Backend struct {
+	client   redis.UniversalClient
+	cluster  *redis.ClusterClient // the same client, if it is one
+	config   config
+	listener *listener
+	courtesy courtesy
+	probed   atomic.Bool
+	closed   atomic.Bool
+	own      []io.Closer // what Open has opened
+}
+
+var _ anylock.Backend = (*Backend)(nil)
+
+// New makes a backend over a client that the caller has, and goes on to own. Set ContextTimeoutEnabled on it, or go-redis
+// ignores deadlines, and a ReadTimeout of a few seconds at most, since that is how long a command to a dead server takes.
+// There is no I/O. A Ring is refused: when one of its shards fails, it moves keys to another, which is a second owner.
+func New(client redis.UniversalClient, opts ...Option) (*Backend, error) {
+	b := &Backend{client: client, config: defaults()}
+	switch c := client.(type) {
+	case nil:
+		return nil, anylock.Invalidf("the Redis client is nil")
+	case *redis.Ring:
+		return nil, anylock.Invalidf("a redis.Ring cannot keep locks: it moves keys to another shard when one fails, " +
+			"and then a lock has two owners; use a Client or a ClusterClient")
+	case *redis.ClusterClient:
+		b.cluster = c
+	}
+	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, anylock.Invalidf("the Redis client is nil")
+	}
+	for _, o := range opts {
+		if o == nil {
+			return nil, anylock.Invalidf("an option is nil")
+		}
+		o(&b.config)
+	}
+	if err := b.config.check(); err != nil {
+		return nil, err
+	}
+	b.listener = newListener(client, func(err error) error { return b.classify(err) })
+	return b, nil
+}
+
+// Describe says what Redis promises in this configuration.
+func (b *Backend) Describe() anylock.Description {
+	survives := anylock.HolderCrash | anylock.HolderPartition
+	if c, ok := b.client.(*redis.Client); ok && c.Options().Addr != failoverAddr {
+		// Without a second server nobody decides anything. Whether something outside promotes a replica is not known here.
+		survives |= anylock.MinorityLoss | anylock.MajorityLoss
+	}
+	return anylock.Description{
+		Name: "redis",
+		Guarantees: anylock.Guarantees{
+			Exclusion: anylock.ScopeNode,
+			Fencing:   anylock.ScopeNode,
+			Wake:      anylock.WakeNotify,
+			Clock:     anylock.ClockStore,
+			HoldCost:  anylock.CostRecord,
+			Survives:  survives,
+		},
+		MinTTL: minTTL, MaxTTL: maxTTL, MaxBatch: maxBatch,
+	}
+}
+
+// failoverAddr is what go-redis calls a client that asks sentinels.
+const failoverAddr = "FailoverClient"
+
+// Acquire is one script: one round trip, and one more at the first time.
+func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
+	if err := b.ready(ctx); err != nil {
+		return anylock.Grant{}, err
+	}
+	if req.MinToken > maxToken {
+		return anylock.Grant{}, anylock.Invalidf("token %d is more than Redis can count to, %d", req.MinToken, int64(maxToken))
+	}
+	ttl, err := milliseconds(req.TTL)
+	if err != nil {
+		return anylock.Grant{}, err
+	}
+	k := keysFor(b.config.prefix, req.Name)
+	if err := b.probe(ctx, k); err != nil {
+		return anylock.Grant{}, b.classify(err)
+	}
+	b.courtesy.pay(ctx, req.Name)
+	from := time.Now()
+	reply, err := b.attempt(ctx, call{
+		keys: []string{k.lock, k.counter},
+		args: []any{req.ID, ttl, int64(max(req.MinToken, 0)), req.Holder, b.config.retention.Milliseconds()},
+	})
+	if err != nil {
+		return anylock.Grant{}, b.classify(err)
+	}
+	switch number(reply, 0) {
+	case 1:
+		token, err := strconv.ParseInt(text(reply, 1), 10, 64)
+		if err != nil || token <= 0 {
+			return anylock.Grant{}, anylock.Unavailable(errAnswer)
+		}
+		return anylock.Grant{
+			Name: req.Name, ID: req.ID, Token: anylock.Token(token),
+			TTL: time.Duration(ttl) * time.Millisecond, From: from,
+		}, nil
+	case 0:
+		return anylock.Grant{}, &anylock.HeldError{Holder: text(reply, 2), RetryAfter: retryAfter(number(reply, 1))}
+	case 2:
+		return anylock.Grant{}, fmt.Errorf("this attempt was released before it arrived: %w", anylock.ErrLost)
+	case 3:
+		return anylock.Grant{}, anylock.Invalidf("the lock's counter has passed %d, beyond which Redis does not count exactly; "+
+			"something else has written it", int64(maxToken))
+	}
+	return anylock.Grant{}, anylock.Unavailable(errAnswer)
+}
+
+var errAnswer = fmt.Errorf("the answer of the script is not understood")
+
+// attempt runs the acquire script, and waits for replicas if that is asked for.
+func (b *Backend) attempt(ctx context.Context, c call) ([]any, error) {
+	if b.config.replicas == 0 {
+		return acquireScript.run(ctx, b.client, c)
+	}
+	node, err := b.nodeOf(ctx, c.keys[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, known := range []bool{true, false} {
+		pipe := node.Pipeline() // WAIT speaks about the connection that wrote
+		script := acquireScript.queue(ctx, pipe, c, known)
+		wait := pipe.Do(ctx, "wait", b.config.replicas, b.config.waitTimeout.Milliseconds())
+		_, _ = pipe.Exec(ctx)
+		reply, err := script.Slice()
+		switch {
+		case known && isNoScript(err):
+			continue
+		case err != nil:
+			if b.cluster != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
+				b.cluster.ReloadState(ctx) // for the next attempt
+			}
+			return nil, err
+		case number(reply, 0) != 1:
+			return reply, nil
+		}
+		// The lock is taken by now, so nothing below may count as refused.
+		replicas, err := wait.Int()
+		if err != nil {
+			return nil, anylock.Unavailable(fmt.Errorf("waiting for replicas: %w", err))
+		}
+		if replicas < b.config.replicas {
+			return nil, anylock.Unavailable(fmt.Errorf("%d of %d replicas have acknowledged within %v",
+				replicas, b.config.replicas, b.config.waitTimeout))
+		}
+		return reply, nil
+	}
+	return nil, errAnswer
+}
+
+// nodeOf is the client of the one server that has a key.
+func (b *Backend) nodeOf(ctx context.Context, key string) (redis.UniversalClient, error) {
+	if b.cluster != nil {
+		return b.cluster.MasterForKey(ctx, key)
+	}
+	return b.client, nil
+}
+
+// probe makes sure, before the first lock is taken, that it could also be released.
+func (b *Backend) probe(ctx context.Context, k keys) error {
+	if b.probed.Load() {
+		return nil
+	}
+	key := k.probeKey()
+	c := call{keys: []string{key}, args: []any{b.config.prefix + "\x00probe"}}
+	if _, err := probeScript.queue(ctx, b.client, c, false).Slice(); err != nil { // by EVAL: the rest is mostly EVALSHA
+		return err
+	}
+	if b.config.replicas > 0 {
+		node, err := b.nodeOf(ctx, key)
+		if err != nil {
+			return err
+		}
+		if err := node.Do(ctx, "wait", 0, 1).Err(); err != nil {
+			return err
+		}
+	}
+	b.probed.Store(true)
+	return nil
+}
+
+// Renew is one pipeline.
+func (b *Backend) Renew(ctx context.Context, grants []anylock.Grant) []anylock.Renewal {
+	renewals := make([]anylock.Renewal, len(grants))
+	if err := b.ready(ctx); err != nil {
+		for i := range renewals {
+			renewals[i].Err = err
+		}
+		return renewals
+	}
+	calls, of := make([]call, 0, len(grants)), make([]int, 0, len(grants))
+	for i, g := range grants {
+		ttl, err := milliseconds(g.TTL)
+		if err != nil {
+			renewals[i].Err = err
+			continue
+		}
+		renewals[i].TTL = time.Duration(ttl) * time.Millisecond
+		calls = append(calls, call{keys: []string{b.config.prefix + g.Name}, args: []any{g.ID, ttl}})
+		of = append(of, i)
+	}
+	if len(calls) == 0 {
+		return renewals
+	}
+	from := time.Now()
+	replies, errs := renewScript.runAll(ctx, b.client, calls)
+	for k, i := range of {
+		renewals[i].From = from
+		switch {
+		case errs[k] != nil:
+			renewals[i].Err = b.classify(errs[k])
+		case number(replies[k], 0) == 0:
+			renewals[i].Err = anylock.ErrLost
+		case number(replies[k], 0) != 1:
+			renewals[i].Err = anylock.Unavailable(errAnswer)
+		}
+	}
+	return renewals
+}
+
+// Release is one pipeline.
+func (b *Backend) Release(ctx context.Context, grants []anylock.Grant) []error {
+	results := make([]error, len(grants))
+	if err := b.ready(ctx); err != nil {
+		for i := range results {
+			results[i] = err
+		}
+		return results
+	}
+	if len(grants) == 0 {
+		return results
+	}
+	calls, channels := make([]call, len(grants)), make([]string, len(grants))
+	for i, g := range grants {
+		k := keysFor(b.config.prefix, g.Name)
+		channels[i] = k.channel
+		calls[i] = call{keys: []string{k.lock, k.counter}, args: []any{g.ID, k.channel, b.config.retention.Milliseconds()}}
+	}
+	replies, errs := releaseScript.runAll(ctx, b.client, calls)
+	for i, g := range grants {
+		switch {
+		case errs[i] != nil:
+			results[i] = b.classify(errs[i])
+		case number(replies[i], 0) == 0:
+			results[i] = anylock.ErrLost
+		case number(replies[i], 0) != 1:
+			results[i] = anylock.Unavailable(errAnswer)
+		case number(replies[i], 1) > b.listener.count(channels[i]):
+			b.courtesy.owe(g.Name)
+		}
+	}
+	return results
+}
+
+// Watch listens for releases, over one connection for all names.
+func (b *Backend) Watch(ctx context.Context, name string) (<-chan struct{}, error) {
+	if err := b.ready(ctx); err != nil {
+		return nil, err
+	}
+	return b.listener.watch(ctx, keysFor(b.config.prefix, name).channel)
+}
+
+// Close ends the subscription, and the client if Open has made it. Calls under way then return.
+func (b *Backend) Close() error {
+	if b.closed.Swap(true) {
+		return nil
+	}
+	b.listener.stop()
+	var first error
+	for _, c := range b.own {
+		if err := c.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	b.listener.wait()
+	return first
+}
+
+func (b *Backend) ready(ctx context.Context) error {
+	if b.closed.Load() {
+		return anylock.ErrClosed
+	}
+	if ctx.Err() != nil {
+		return anylock.Unavailable(context.Cause(ctx))
+	}
+	return nil
+}
+
+func (b *Backend) classify(err error) error {
+	if err != nil && b.closed.Load() {
+		return anylock.ErrClosed
+	}
+	return classify(err, b.cluster != nil)
+}
+
+// milliseconds rounds up to what Redis can count.
+func milliseconds(ttl time.Duration) (int64, error) {
+	if ttl < minTTL || ttl > maxTTL {
+		return 0, anylock.Invalidf("a TTL of %v is not between %v and %v", ttl, minTTL, maxTTL)
+	}
+	return int64((ttl + time.Millisecond - 1) / time.Millisecond), nil
+}
+
+// retryAfter turns a PTTL into the time after which the key is gone for sure: Redis keeps it through its last
+// millisecond. Less than zero is a key that somebody else has set without a TTL: not known.
+func retryAfter(pttl int64) time.Duration {
+	if pttl < 0 {
+		return 0
+	}
+	return time.Duration(pttl+1) * time.Millisecond
+}
