@@ -1,0 +1,37 @@
+# `make` lists what there is to do. `make test` is all that a fresh machine needs besides Go: it fetches or builds the
+# images of the test servers first, and tests skip, with a reason, for what it could not get.
+
+# More flags for `go test`, such as GOTESTFLAGS='-race -v -run TestName'.
+GOTESTFLAGS ?=
+
+# Packages are tested two at a time: most of them wait for servers, which share the machine with them.
+TESTED_AT_ONCE ?= 2
+TEST_TIMEOUT   ?= 10m
+
+GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: images ## Run all tests (GOTESTFLAGS='-v -run Name' adds flags)
+	go test -p $(TESTED_AT_ONCE) -timeout $(TEST_TIMEOUT) $(GOTESTFLAGS) ./...
+
+.PHONY: race
+race: ## Run all tests with the race detector
+	@$(MAKE) test GOTESTFLAGS='-race $(GOTESTFLAGS)'
+
+.PHONY: bench
+bench: images ## Run all benchmarks
+	go test -run '^$$' -bench . -benchmem -p 1 $(GOTESTFLAGS) ./...
+
+.PHONY: lint
+lint: ## Run the linters (built on first use, which takes a minute or two)
+	$(GOLANGCI_LINT) run
+
+.PHONY: images
+images: ## Fetch or build the images of the test servers
+	@conformance/containers/images/build.sh
