@@ -148,20 +148,18 @@ func (a *acquisition) attempt(queued bool) (*Lease, error) {
 		grant Grant
 		err   error
 	}
-	sent, slept := time.Now(), suspended()
-	left := &undoing{grant: Grant{Name: a.name, ID: a.id}, until: sent.Add(a.cfg.ttl)}
+	sent, slept := time.Now(), suspendedLately()
 	got, ok := aside(&a.background, ctx, a.closing, func() answer {
 		grant, err := a.backend.Acquire(ctx, request)
 		return answer{grant, err}
 	}, func(late answer) {
-		a.undoings.remove(left)
 		if late.err == nil || isUnknown(late.err) {
-			a.undoings.add(&undoing{grant: grant(late.grant, request), until: left.until}, time.Now(), 0)
+			a.undo(grant(late.grant, request), sent, 0)
 		}
 	})
 	if !ok {
-		// The answer may still come, and then it is undone at once. If it is lost, do not wait for that.
-		a.undoings.add(left, time.Now().Add(undoPatience), 0)
+		// The answer may still come, and then it is undone at once. It may be lost too: do not wait for it.
+		a.undo(grant(Grant{}, request), sent, undoPatience)
 		return nil, a.unanswered(time.Since(sent))
 	}
 	if got.err != nil {
@@ -194,7 +192,7 @@ func (a *acquisition) unanswered(after time.Duration) error {
 // begin makes a lease of a grant.
 func (a *acquisition) begin(lease *Lease, g Grant, slept time.Duration) (*Lease, error) {
 	undo := func(err error) (*Lease, error) {
-		a.undoings.add(&undoing{grant: g, until: time.Now().Add(g.TTL)}, time.Now(), 0)
+		a.undo(g, time.Now(), 0)
 		return nil, err
 	}
 	lease.grant = g
@@ -204,7 +202,7 @@ func (a *acquisition) begin(lease *Lease, g Grant, slept time.Duration) (*Lease,
 	if a.cfg.maxHold > 0 {
 		lease.cap = lease.since.Add(a.cfg.maxHold)
 	}
-	left := lease.window.left()
+	left := lease.window.leftLately()
 	if left <= 0 {
 		a.id = newID()
 		return undo(Unavailable(fmt.Errorf("the answer took %v, too long for a lease of %v", time.Since(g.From).Round(time.Millisecond), g.TTL)))
@@ -247,7 +245,7 @@ func isUnknown(err error) bool {
 
 func (a *acquisition) undoUnknown() {
 	if a.unknown {
-		a.undoings.add(&undoing{grant: Grant{Name: a.name, ID: a.id}, until: time.Now().Add(a.cfg.ttl)}, time.Now(), 0)
+		a.undo(Grant{Name: a.name, ID: a.id, TTL: a.cfg.ttl}, time.Now(), 0)
 	}
 }
 

@@ -76,7 +76,7 @@ func (l *Lease) Deadline() time.Time {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.window.end.Add(-sleptSince(l.window.slept))
+	return l.window.end.Add(-sleepBetween(l.window.slept, suspended()))
 }
 
 // Err returns nil while the lease may be trusted. After that it returns an error that matches [ErrLost], [ErrReleased]

@@ -25,7 +25,7 @@ func everyWake(t *testing.T, test func(*testing.T, *memory.Store)) {
 
 func newLocker(t *testing.T, b anylock.Backend, opts ...anylock.Option) *anylock.Locker {
 	t.Helper()
-	l, err := anylock.New(b, opts...)
+	l, err := anylock.New(b, append([]anylock.Option{anylock.WithLogger(nil)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func (l *Locker) releaseNow(ctx context.Context, lease *Lease) error {
 func (l *Lease) sending() (again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	open := l.window.left() > 0
+	open := l.window.leftLately() > 0
 	again = l.sent && open
 	l.sent = l.sent || open
 	return again

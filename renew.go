@@ -55,7 +55,7 @@ func (l *Locker) renew(ctx context.Context, leases []*Lease) []error {
 	for i, lease := range leases {
 		grants[i] = lease.grant
 	}
-	slept := suspended()
+	slept := suspendedLately()
 	answer := func(renewals []Renewal) []error {
 		errs := make([]error, len(leases))
 		for i, lease := range leases {
@@ -97,10 +97,11 @@ func (l *Locker) renew(ctx context.Context, leases []*Lease) []error {
 
 // checkSleep ends the leases whose window passed while the machine was asleep: their timers slept too.
 func (l *Locker) checkSleep() {
-	if sleptSince(l.slept) == 0 {
+	now := suspended()
+	if sleepBetween(l.slept, now) == 0 {
 		return
 	}
-	l.slept = suspended()
+	l.slept = now
 	for _, lease := range l.queue.holders() {
 		_ = lease.Err()
 	}

@@ -19,6 +19,11 @@ type undoing struct {
 	job   job
 }
 
+// undo releases what was granted, or may have been, by a request sent at some time, after a delay.
+func (l *Locker) undo(g Grant, sent time.Time, delay time.Duration) {
+	l.undoings.add(&undoing{grant: g, until: sent.Add(g.TTL)}, time.Now().Add(delay), 0)
+}
+
 // undoLease releases a lease in the background.
 func (l *Locker) undoLease(lease *Lease) {
 	l.leave(lease)

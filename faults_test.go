@@ -1,0 +1,418 @@
+package anylock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/anylock/anylock"
+	"github.com/anylock/anylock/backend/memory"
+)
+
+// faulty is a backend with some methods replaced.
+type faulty struct {
+	anylock.Backend
+	acquire func(context.Context, anylock.Request) (anylock.Grant, error)
+	renew   func(context.Context, []anylock.Grant) []anylock.Renewal
+	release func(context.Context, []anylock.Grant) []error
+}
+
+func (f *faulty) Acquire(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+	if f.acquire != nil {
+		return f.acquire(ctx, r)
+	}
+	return f.Backend.Acquire(ctx, r)
+}
+
+func (f *faulty) Renew(ctx context.Context, g []anylock.Grant) []anylock.Renewal {
+	if f.renew != nil {
+		return f.renew(ctx, g)
+	}
+	return f.Backend.Renew(ctx, g)
+}
+
+func (f *faulty) Release(ctx context.Context, g []anylock.Grant) []error {
+	if f.release != nil {
+		return f.release(ctx, g)
+	}
+	return f.Backend.Release(ctx, g)
+}
+
+var errCut = errors.New("connection reset by peer")
+
+func virtual(t *testing.T, test func(*testing.T, *memory.Store, *faulty)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore(anylock.WakeNotify)
+		test(t, store, &faulty{Backend: store.Client()})
+	})
+}
+
+func TestLostReplyOfTryIsUndone(t *testing.T) {
+	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
+		f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			_, _ = f.Backend.Acquire(ctx, r)
+			return anylock.Grant{}, errCut
+		}
+		l := newLocker(t, f)
+		_, err := l.TryAcquire(bg, "x")
+		wantErr(t, err, anylock.ErrUnavailable)
+		wantErr(t, err, errCut)
+		time.Sleep(time.Second)
+		if held := store.Held(); len(held) > 0 {
+			t.Errorf("left in the store: %v", held)
+		}
+	})
+}
+
+func TestLostReplyOfAcquireIsAdopted(t *testing.T) {
+	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
+		var calls atomic.Int32
+		f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			g, err := f.Backend.Acquire(ctx, r)
+			if calls.Add(1) == 1 {
+				return anylock.Grant{}, errCut
+			}
+			return g, err
+		}
+		l := newLocker(t, f)
+		start := time.Now()
+		lease := acquire(t, l, "x")
+		if d := time.Since(start); d > time.Second {
+			t.Errorf("took %v", d)
+		}
+		time.Sleep(time.Minute)
+		if err := lease.Err(); err != nil {
+			t.Errorf("the adopted lease was undone: %v", err)
+		}
+	})
+}
+
+func TestAcquireGivesUpOnADeadStore(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
+		f.acquire = func(context.Context, anylock.Request) (anylock.Grant, error) { return anylock.Grant{}, errCut }
+		l := newLocker(t, f, anylock.WithRequestTimeout(2*time.Second))
+		start := time.Now()
+		_, err := l.Acquire(bg, "x")
+		wantErr(t, err, anylock.ErrUnavailable)
+		if errors.Is(err, anylock.ErrHeld) {
+			t.Errorf("%v says that it is held", err)
+		}
+		if d := time.Since(start); d < 2*time.Second || d > 3*time.Second {
+			t.Errorf("gave up after %v", d)
+		}
+	})
+}
+
+func TestBlackHole(t *testing.T) {
+	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
+		healed := make(chan struct{})
+		var sent atomic.Int32
+		f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			sent.Add(1)
+			<-healed // whatever becomes of ctx
+			return f.Backend.Acquire(context.WithoutCancel(ctx), r)
+		}
+		l := newLocker(t, f)
+		ctx, cancel := context.WithCancel(bg)
+		time.AfterFunc(500*time.Millisecond, cancel)
+		start := time.Now()
+		_, err := l.Acquire(ctx, "x")
+		wantErr(t, err, context.Canceled)
+		if d := time.Since(start); d != 500*time.Millisecond {
+			t.Errorf("returned after %v", d)
+		}
+		_, err = l.TryAcquire(bg, "x")
+		wantErr(t, err, anylock.ErrUnavailable)
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v matches the error of a context that the caller did not pass", err)
+		}
+		time.Sleep(10 * time.Second)
+		close(healed) // now both requests arrive
+		time.Sleep(2 * time.Second)
+		if held := store.Held(); sent.Load() != 2 || len(held) > 0 {
+			t.Errorf("%d requests left %v in the store", sent.Load(), held)
+		}
+	})
+}
+
+func TestGrantThatCameTooLate(t *testing.T) {
+	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
+		f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			g, err := f.Backend.Acquire(ctx, r)
+			time.Sleep(2 * time.Second)
+			return g, err
+		}
+		l := newLocker(t, f, anylock.WithTTL(2*time.Second))
+		_, err := l.TryAcquire(bg, "x")
+		wantErr(t, err, anylock.ErrUnavailable)
+		time.Sleep(time.Second)
+		if held := store.Held(); len(held) > 0 {
+			t.Errorf("left in the store: %v", held)
+		}
+	})
+}
+
+func TestRenewalsThatFail(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
+		var fail, failed atomic.Int32
+		f.renew = func(ctx context.Context, g []anylock.Grant) []anylock.Renewal {
+			if fail.Add(-1) >= 0 {
+				return []anylock.Renewal{{Err: errCut}}
+			}
+			return f.Backend.Renew(ctx, g)
+		}
+		l := newLocker(t, f, anylock.WithHooks(anylock.Hooks{RenewFailed: func(anylock.Event) { failed.Add(1) }}))
+		lease := acquire(t, l, "x")
+		fail.Store(5)
+		time.Sleep(time.Minute)
+		if err := lease.Err(); err != nil {
+			t.Fatalf("lost although the store came back in time: %v", err)
+		}
+		if n := failed.Load(); n != 5 {
+			t.Errorf("RenewFailed was called %d times", n)
+		}
+		fail.Store(1 << 20)
+		start := time.Now()
+		<-lease.Done()
+		if d := time.Since(start); d > 27*time.Second {
+			t.Errorf("told after %v", d)
+		}
+		wantErr(t, lease.Err(), anylock.ErrLost)
+		wantErr(t, lease.Err(), errCut)
+	})
+}
+
+func TestRenewalsThatHang(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
+		healed := make(chan struct{})
+		f.renew = func(ctx context.Context, g []anylock.Grant) []anylock.Renewal {
+			<-healed
+			return f.Backend.Renew(context.WithoutCancel(ctx), g)
+		}
+		l := newLocker(t, f)
+		lease := acquire(t, l, "x")
+		start := time.Now()
+		<-lease.Done()
+		if d := time.Since(start); d != 27*time.Second {
+			t.Errorf("told after %v", d)
+		}
+		close(healed)
+	})
+}
+
+func TestReleaseThatFails(t *testing.T) {
+	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
+		var fail atomic.Int32
+		f.release = func(ctx context.Context, g []anylock.Grant) []error {
+			if fail.Add(-1) >= 0 {
+				return []error{errCut}
+			}
+			return f.Backend.Release(ctx, g)
+		}
+		l := newLocker(t, f)
+		lease := acquire(t, l, "x")
+		fail.Store(3)
+		err := lease.Release(bg)
+		wantErr(t, err, anylock.ErrUnavailable)
+		time.Sleep(2 * time.Second)
+		if held := store.Held(); len(held) > 0 {
+			t.Errorf("left in the store: %v", held)
+		}
+		if err := lease.Release(bg); err != nil {
+			t.Errorf("release after it went through in the background: %v", err)
+		}
+	})
+}
+
+func TestReleaseWhoseReplyWasLost(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
+		var calls atomic.Int32
+		f.release = func(ctx context.Context, g []anylock.Grant) []error {
+			errs := f.Backend.Release(ctx, g)
+			if calls.Add(1) == 1 {
+				return []error{errCut}
+			}
+			return errs
+		}
+		l := newLocker(t, f)
+		lease := acquire(t, l, "x")
+		wantErr(t, lease.Release(bg), anylock.ErrUnavailable)
+		if err := lease.Release(bg); err != nil {
+			t.Errorf("the first release had freed it, and nobody else can have had it: %v", err)
+		}
+	})
+}
+
+func TestReleaseWithADeadContext(t *testing.T) {
+	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
+		l := newLocker(t, f)
+		lease := acquire(t, l, "x")
+		ctx, cancel := context.WithCancel(bg)
+		cancel()
+		_ = lease.Release(ctx)
+		synctest.Wait()
+		if held := store.Held(); len(held) > 0 {
+			t.Errorf("left in the store: %v", held)
+		}
+	})
+}
+
+func TestTryBehindAnUndecidedAttempt(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
+		answer := make(chan error)
+		var calls atomic.Int32
+		f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			if calls.Add(1) == 1 {
+				if err := <-answer; err != nil {
+					return anylock.Grant{}, err
+				}
+			}
+			return f.Backend.Acquire(ctx, r)
+		}
+		l := newLocker(t, f)
+		results := make(chan error, 2)
+		try := func() {
+			lease, err := l.TryAcquire(bg, "x")
+			if err == nil {
+				err = lease.Release(bg)
+			}
+			results <- err
+		}
+		go try()
+		synctest.Wait()
+		go try()
+		synctest.Wait()
+		answer <- errCut
+		wantErr(t, <-results, anylock.ErrUnavailable)
+		if err := <-results; err != nil {
+			t.Errorf("a lock that nobody holds was refused: %v", err)
+		}
+	})
+}
+
+func TestHooksThatPanicOrBlock(t *testing.T) {
+	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
+		var lost atomic.Int32
+		l := newLocker(t, f, anylock.WithTTL(3*time.Second), anylock.WithLogger(nil), anylock.WithHooks(anylock.Hooks{
+			Acquired: func(anylock.Event) { panic("acquired") },
+			Released: func(anylock.Event) { panic("released") },
+			Lost:     func(anylock.Event) { lost.Add(1); time.Sleep(10 * time.Second); panic("lost") },
+		}))
+		a, b, c := acquire(t, l, "a"), acquire(t, l, "b"), acquire(t, l, "c")
+		store.Steal("b")
+		<-b.Done()
+		time.Sleep(20 * time.Second)
+		if a.Err() != nil || c.Err() != nil {
+			t.Errorf("others were lost too: %v, %v", a.Err(), c.Err())
+		}
+		if n := lost.Load(); n != 1 {
+			t.Errorf("Lost was called %d times", n)
+		}
+	})
+}
+
+func TestLogs(t *testing.T) {
+	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
+		var outage atomic.Bool
+		f.renew = func(ctx context.Context, g []anylock.Grant) []anylock.Renewal {
+			if !outage.Load() {
+				return f.Backend.Renew(ctx, g)
+			}
+			renewals := make([]anylock.Renewal, len(g))
+			for i := range renewals {
+				renewals[i].Err = errCut
+			}
+			return renewals
+		}
+		var buffer lockedBuffer
+		logger := slog.New(slog.NewTextHandler(&buffer, &slog.HandlerOptions{Level: slog.LevelInfo}))
+		l := newLocker(t, f, anylock.WithLogger(logger), anylock.WithTTL(9*time.Second))
+		other := newLocker(t, store.Client())
+		held := acquire(t, other, "held")
+		for range 1000 {
+			_, err := l.TryAcquire(bg, "held")
+			wantErr(t, err, anylock.ErrHeld)
+			ctx, cancel := context.WithTimeout(bg, time.Millisecond)
+			_, err = l.Acquire(ctx, "held")
+			cancel()
+			wantErr(t, err, context.DeadlineExceeded)
+		}
+		if text := buffer.String(); text != "" {
+			t.Errorf("contention and cancel were logged:\n%s", text)
+		}
+		var ids []string
+		f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			ids = append(ids, r.ID)
+			return f.Backend.Acquire(ctx, r)
+		}
+		for i := range 50 {
+			acquire(t, l, strings.Repeat("x", i+1))
+		}
+		outage.Store(true)
+		time.Sleep(10 * time.Second)
+		text := buffer.String()
+		if n := strings.Count(text, "\n"); n < 1 || n > 10 {
+			t.Errorf("an outage of 10 s with 50 locks made %d records:\n%s", n, text)
+		}
+		for _, id := range ids {
+			if strings.Contains(text, id) {
+				t.Fatal("a record contains an ID")
+			}
+		}
+		_ = held
+	})
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func TestManyLeases(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
+		var batches, renewed atomic.Int32
+		f.renew = func(ctx context.Context, g []anylock.Grant) []anylock.Renewal {
+			batches.Add(1)
+			renewed.Add(int32(len(g)))
+			return f.Backend.Renew(ctx, g)
+		}
+		l := newLocker(t, f)
+		const n = 20000
+		leases := make([]*anylock.Lease, n)
+		for i := range leases {
+			leases[i] = acquire(t, l, string(rune(0x4e00+i%20000))+strings.Repeat("y", i/20000))
+		}
+		time.Sleep(60 * time.Second)
+		for _, lease := range leases {
+			if err := lease.Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r := renewed.Load(); r < 5*n || r > 8*n {
+			t.Errorf("%d renewals of %d leases in 6 intervals", r, n)
+		}
+		if b := batches.Load(); b > 400 {
+			t.Errorf("%d batches", b)
+		}
+	})
+}
