@@ -1,0 +1,330 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/anylock/anylock"
+)
+
+var cancellationCases = []testCase{
+	{
+		name:    "dead-context-takes-nothing", // B15
+		promise: "An acquire whose context has ended before the call does not ask the store and takes nothing.",
+		check: func(t *T) {
+			c, p := t.probe(t.client(), nil)
+			a, b, name := t.peerOn(c), t.peer(), t.name("n")
+			dead, cancel := context.WithCancel(t.ctx)
+			cancel()
+			for range 20 {
+				_, err := a.Acquire(dead, name, anylock.WithTTL(t.long))
+				t.wants(err, context.Canceled)
+				_, err = a.TryAcquire(dead, name, anylock.WithTTL(t.long))
+				t.wants(err, context.Canceled)
+				t.not(err, anylock.ErrHeld, anylock.ErrUnavailable)
+			}
+			if n := p.calls(); n > 0 {
+				t.Errorf("%d requests to the store", n)
+			}
+			b.free(name, 0, "after acquires with a dead context")
+		},
+	},
+	{
+		name:    "storm-on-a-free-lock", // B10 B13 B19
+		promise: "Acquires cancelled at any moment leave nothing in the store for longer than a second.",
+		check: func(t *T) {
+			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
+			clean := t.leftovers()
+			got := 0
+			for range 300 {
+				ctx, cancel := cancelSoon(t.ctx)
+				if l, err := a.Acquire(ctx, name); err == nil {
+					got++
+					a.release(l)
+				} else {
+					t.wants(err, ctx.Err())
+				}
+				cancel()
+			}
+			t.Logf("%d of 300 were granted", got)
+			b.free(name, time.Second, "after 300 cancelled acquires")
+			clean(time.Second)
+		},
+	},
+	{
+		name:    "storm-on-a-held-lock", // B17 B84
+		promise: "Waits cancelled at any moment leave nothing queued, subscribed or taken.",
+		check: func(t *T) {
+			a, b, c, name := t.peer(anylock.WithTTL(t.long)), t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
+			clean := t.leftovers()
+			l := a.try(name)
+			t.parallel(3, func(int) {
+				for range 100 {
+					ctx, cancel := cancelSoon(t.ctx)
+					_, err := b.Acquire(ctx, name)
+					t.wants(err, ctx.Err())
+					cancel()
+				}
+			})
+			t.must(l.Err(), "the lease that they waited for")
+			a.release(l)
+			c.free(name, time.Second, "after 300 cancelled waits")
+			clean(time.Second)
+		},
+	},
+	{
+		name:    "unknown-is-undone", // B02 B08 B10
+		promise: "An acquire that was granted without the caller learning it is undone within a second.",
+		check: func(t *T) {
+			c, _ := t.probe(t.client(), func(p *probe) {
+				inner := p.acquire
+				p.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+					if _, err := inner(ctx, r); err != nil {
+						return anylock.Grant{}, err
+					}
+					return anylock.Grant{}, anylock.Unavailable(errStaged)
+				}
+			})
+			a, b, name := t.peerOn(c, anylock.WithTTL(t.long), anylock.WithRequestTimeout(200*time.Millisecond)), t.peer(), t.name("n")
+			_, err := a.TryAcquire(t.ctx, name)
+			t.wants(err, anylock.ErrUnavailable, errStaged)
+			t.not(err, anylock.ErrHeld)
+			b.free(name, time.Second, "after a try without an answer")
+			_, err = a.Acquire(t.ctx, name)
+			t.wants(err, anylock.ErrUnavailable, errStaged)
+			b.free(name, time.Second, "after an acquire without an answer")
+		},
+	},
+	{
+		name:    "repeat-finds-its-own", // B02
+		promise: "An Acquire that is repeated because the answer was lost finds its own lock and is not held up by it.",
+		check: func(t *T) {
+			var first atomic.Bool
+			c, p := t.probe(t.client(), func(p *probe) {
+				inner := p.acquire
+				p.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+					g, err := inner(ctx, r)
+					if err == nil && first.CompareAndSwap(false, true) {
+						return anylock.Grant{}, anylock.Unavailable(errStaged)
+					}
+					return g, err
+				}
+			})
+			a, b, name := t.peerOn(c, anylock.WithTTL(t.long)), t.peer(), t.name("n")
+			start := time.Now()
+			l := a.acquire(name)
+			t.within(start, 2*time.Second, "an acquire with one lost answer")
+			if ids := p.allIDs(); len(ids) != 2 || ids[0] != ids[1] {
+				t.Errorf("%d attempts, want 2 with the same ID", len(ids))
+			}
+			b.refused(name, "after a repeated acquire")
+			a.release(l)
+			b.free(name, 0, "after a repeated acquire and a release")
+		},
+	},
+	{
+		name:    "late-answer-is-undone", // B13 B19
+		promise: "A cancelled acquire returns at once, and what the store grants later is undone.",
+		check: func(t *T) {
+			for _, late := range []string{"the answer is late", "the request is late"} {
+				answer := make(chan struct{})
+				c, p := t.probe(t.client(), func(p *probe) {
+					inner := p.acquire
+					p.acquire = func(_ context.Context, r anylock.Request) (anylock.Grant, error) {
+						if late == "the request is late" {
+							<-answer
+						}
+						ctx, cancel := background(10 * time.Second) // a driver that takes no notice of contexts
+						defer cancel()
+						g, err := inner(ctx, r)
+						<-answer
+						return g, err
+					}
+				})
+				a, b, name := t.peerOn(c, anylock.WithTTL(t.long)), t.peer(), t.name(late)
+				ctx, cancel := context.WithCancel(t.ctx)
+				var at time.Time
+				time.AfterFunc(50*time.Millisecond, func() { at = time.Now(); cancel() })
+				_, err := a.Acquire(ctx, name)
+				t.within(at, 100*time.Millisecond, "the return after the cancel")
+				t.wants(err, context.Canceled)
+				if late == "the answer is late" {
+					b.free(name, time.Second, "before the late answer")
+				}
+				time.AfterFunc(300*time.Millisecond, func() { close(answer) })
+				t.ends(answer, 5*time.Second, "the late answer")
+				time.Sleep(50 * time.Millisecond)
+				b.free(name, time.Second, late)
+				if n := p.renewals(); n > 0 {
+					t.Errorf("%s: %d renewals of a lease that nobody has", late, n)
+				}
+			}
+		},
+	},
+	{
+		name:    "refused-leaves-nothing", // B73 B108
+		promise: "An attempt that was refused is not granted later: nothing of it is left in the store.",
+		check: func(t *T) {
+			a, b, c, name := t.client(), t.client(), t.client(), t.name("n")
+			clean := t.leftovers()
+			for range 5 {
+				g := t.grant(a, t.request(name, t.long))
+				for range 3 {
+					t.heldByOther(b, name, "while it is held")
+				}
+				t.must(t.end(a, g), "Release")
+				t.freed(c, name, 0, "after refused attempts")
+			}
+			clean(time.Second)
+		},
+	},
+	{
+		name:    "queued-wait-ends", // B73 B84
+		promise: "A request in the store's queue returns when its context ends, and leaves nothing queued.",
+		needs:   []need{needQueue},
+		check: func(t *T) {
+			a, b, c, name := t.client(), t.client(), t.client(), t.name("n")
+			clean := t.leftovers()
+			for range 5 {
+				g := t.grant(a, t.request(name, t.long))
+				ctx, cancel := context.WithTimeout(t.ctx, 30*time.Millisecond)
+				r := t.request(name, t.long)
+				r.Wait = true
+				returned := make(chan struct{})
+				go func() {
+					defer close(returned)
+					if _, err := b.Backend.Acquire(ctx, r); err == nil {
+						t.Errorf("granted while somebody holds it")
+					} else {
+						t.not(err, anylock.ErrInvalid, anylock.ErrLost)
+					}
+				}()
+				t.ends(returned, time.Second, "the return of a queued request whose context has ended")
+				cancel()
+				t.must(t.end(a, g), "Release")
+				t.freed(c, name, time.Second, "after a queued request gave up")
+			}
+			clean(time.Second)
+		},
+	},
+	{
+		name:    "black-hole", // B11 B100 B118
+		promise: "With the store silent, a cancelled Acquire returns within 100 ms, and nothing is left once the store is back.",
+		needs:   []need{needCut},
+		check: func(t *T) {
+			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
+			a.release(a.try(name))
+			clean := t.leftovers()
+			for i := range 6 {
+				ctx, cancel := context.WithCancel(t.ctx)
+				wait := time.Duration(i) * 10 * time.Millisecond
+				if i%2 == 0 {
+					a.Cut()
+				} else {
+					time.AfterFunc(wait/2, a.Cut)
+				}
+				var at time.Time
+				time.AfterFunc(wait, func() { at = time.Now(); cancel() })
+				l, err := a.Acquire(ctx, name)
+				if err == nil { // it was granted before the network was cut
+					<-ctx.Done()
+					go func() { _ = l.Release(t.ctx) }()
+				} else {
+					t.within(at, 100*time.Millisecond, "the return after the cancel")
+					t.wants(err, context.Canceled)
+				}
+				a.Heal()
+				b.free(name, 5*time.Second, "after the network healed")
+			}
+			clean(5 * time.Second)
+		},
+	},
+	{
+		name:    "black-hole-with-holder",
+		promise: "A waiter whose network is cut while it waits still returns when its context ends.",
+		needs:   []need{needCut},
+		check: func(t *T) {
+			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(anylock.WithTTL(t.long)), t.name("n")
+			l := a.try(name)
+			ctx, cancel := context.WithCancel(t.ctx)
+			var at time.Time
+			time.AfterFunc(50*time.Millisecond, b.Cut)
+			time.AfterFunc(150*time.Millisecond, func() { at = time.Now(); cancel() })
+			_, err := b.Acquire(ctx, name)
+			t.within(at, 100*time.Millisecond, "the return after the cancel")
+			t.wants(err, context.Canceled, anylock.ErrHeld)
+			a.release(l)
+			b.Heal()
+			t.peer().free(name, 5*time.Second, "after a waiter that was cut off gave up")
+		},
+	},
+	{
+		name:    "silent-store-is-bounded", // B92 B100 B118
+		promise: "With the store silent, every call ends by its request timeout with ErrUnavailable, also without a deadline.",
+		needs:   []need{needCut},
+		check: func(t *T) {
+			const timeout = 300 * time.Millisecond
+			a, name := t.peer(anylock.WithRequestTimeout(timeout)), t.name("n")
+			l := a.try(t.name("held"), anylock.WithTTL(t.long))
+			a.Cut()
+			check := func(what string, call func() error) {
+				start := time.Now()
+				err := call()
+				t.within(start, 4*timeout, "%s", what)
+				t.wants(err, anylock.ErrUnavailable)
+				t.not(err, anylock.ErrHeld, anylock.ErrLost, anylock.ErrInvalid)
+			}
+			check("TryAcquire", func() error { _, err := a.TryAcquire(t.ctx, name); return err })
+			check("Acquire", func() error { _, err := a.Acquire(context.Background(), name); return err })
+			check("Renew", func() error { return l.Renew(context.Background()) })
+			check("Release", func() error { return l.Release(context.Background()) })
+			if l.Err() == nil {
+				t.Errorf("a lease is still trusted after a release that failed")
+			}
+			a.Heal()
+			t.peer().free(l.Name(), 5*time.Second, "after the network healed")
+		},
+	},
+	{
+		name:    "close-in-a-black-hole",
+		promise: "Close is bounded when the store is silent.",
+		needs:   []need{needCut},
+		check: func(t *T) {
+			const timeout = 200 * time.Millisecond
+			a := t.peer(anylock.WithRequestTimeout(timeout))
+			l := a.try(t.name("n"))
+			a.Cut()
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(t.ctx, 100*time.Millisecond)
+			defer cancel()
+			err := a.Locker.Close(ctx)
+			t.within(start, 200*time.Millisecond, "Close with a short context")
+			t.wants(err, context.DeadlineExceeded)
+			t.wants(l.Err(), anylock.ErrClosed)
+			if err := a.Locker.Close(t.ctx); err == nil {
+				t.Errorf("Close says that all is released, and the store was silent")
+			}
+			t.within(start, 10*timeout+2*time.Second, "Close")
+		},
+	},
+}
+
+// cancelSoon returns a context that is cancelled at a random moment.
+func cancelSoon(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(parent)
+	scale := []time.Duration{50 * time.Microsecond, 500 * time.Microsecond, 5 * time.Millisecond}[rand.IntN(3)]
+	time.AfterFunc(rand.N(scale), cancel)
+	return ctx, cancel
+}
+
+// heldError is the store's word on who has the lock.
+func (t *T) heldError(err error) *anylock.HeldError {
+	var held *anylock.HeldError
+	if !errors.As(err, &held) {
+		t.Fatalf("error %v, want a *HeldError", err)
+	}
+	return held
+}

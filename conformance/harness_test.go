@@ -1,0 +1,83 @@
+package conformance
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anylock/anylock"
+	"github.com/anylock/anylock/backend/memory"
+)
+
+func plainSuite(t *testing.T) *suite {
+	t.Helper()
+	store := memory.NewStore(anylock.WakeNotify)
+	s, err := newSuite(t.Context(), Harness{
+		TTL:  100 * time.Millisecond,
+		Open: func(context.Context) (Client, error) { return Client{Backend: store.Client()}, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestSafetyNeedsNoHook(t *testing.T) {
+	s := plainSuite(t)
+	for _, topic := range topics {
+		for _, c := range topic.cases {
+			missing := s.missing(c)
+			if missing != "" && (topic.name == "exclusion" || topic.name == "batch") {
+				t.Errorf("%s/%s is skipped without %s", topic.name, c.name, missing)
+			}
+		}
+	}
+}
+
+func TestCasesHaveNamesAndPromises(t *testing.T) {
+	seen := map[string]bool{}
+	for _, topic := range topics {
+		for _, c := range topic.cases {
+			name := topic.name + "/" + c.name
+			if seen[name] || c.name == "" || strings.ContainsAny(c.name, " /") {
+				t.Errorf("%q: the name is taken or has odd letters", name)
+			}
+			seen[name] = true
+			if !strings.HasSuffix(c.promise, ".") || len(c.promise) > 130 {
+				t.Errorf("%s: the promise is not one short sentence: %q", name, c.promise)
+			}
+		}
+	}
+}
+
+func TestFailuresAreCollected(t *testing.T) {
+	s := plainSuite(t)
+	for what, check := range map[string]func(*T){
+		"one of many": func(t *T) {
+			t.parallel(4, func(i int) {
+				if i == 2 {
+					t.Fatalf("broken here")
+				}
+			})
+		},
+		"panic": func(*T) { panic("broken here") },
+		"wants": func(t *T) { t.wants(nil, anylock.ErrHeld) },
+		"leak":  func(t *T) { go func() { <-time.After(20 * time.Second) }() },
+		"in vain": func(t *T) {
+			t.peer().refused(t.name("n"), "nobody has it")
+		},
+	} {
+		r, _ := s.runOnce(testCase{name: "x", check: check})
+		if len(r.failures) == 0 {
+			t.Errorf("%s: not noticed", what)
+		}
+	}
+}
+
+func TestMissingHookSkipsByName(t *testing.T) {
+	r := plainSuite(t).run(testCase{name: "x", needs: []need{needRestart, needSteal}, check: func(t *T) { t.Errorf("ran") }})
+	if len(r.failures) > 0 || r.skipped != "needs Harness.Kill and Start; Harness.Steal" {
+		t.Errorf("%+v", r)
+	}
+}
