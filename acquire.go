@@ -131,49 +131,41 @@ func isStopped(err error) bool { _, is := err.(stopped); return is }
 // attempt asks the store once. It returns when the caller's context, the request's time or the Locker ends, even if the
 // backend does not.
 func (a *acquisition) attempt(queued bool) (*Lease, error) {
-	var ctx context.Context
-	var cancel context.CancelFunc
-	if queued {
-		ctx, cancel = context.WithCancel(a.ctx)
-	} else {
-		ctx, cancel = context.WithTimeout(a.ctx, a.cfg.requestTimeout)
-	}
-	defer cancel()
 	lease := &Lease{locker: a.Locker, holder: a.cfg.holder}
 	request := Request{
 		Name: a.name, ID: a.id, TTL: a.cfg.ttl, Wait: queued,
 		Holder: a.cfg.holder, MinToken: a.cfg.minToken, Lost: lease.lostInStore,
 	}
-	type answer struct {
-		grant Grant
-		err   error
-	}
 	sent, slept := time.Now(), suspendedLately()
-	got, ok := aside(&a.background, ctx, a.closing, func() answer {
-		grant, err := a.backend.Acquire(ctx, request)
-		return answer{grant, err}
-	}, func(late answer) {
-		if late.err == nil || isUnknown(late.err) {
-			a.undo(grant(late.grant, request), sent, 0)
+	call := func(ctx context.Context) (Grant, error) { return a.backend.Acquire(ctx, request) }
+	late := func(g Grant, err error) {
+		if err == nil || isUnknown(err) {
+			a.undo(grant(g, request), sent, 0)
 		}
-	})
-	if !ok {
-		// The answer may still come, and then it is undone at once. It may be lost too: do not wait for it.
-		a.undo(grant(Grant{}, request), sent, undoPatience)
-		return nil, a.unanswered(time.Since(sent))
 	}
-	if got.err != nil {
-		a.unknown = isUnknown(got.err)
-		if a.unknown && ctx.Err() != nil {
-			return nil, a.unanswered(time.Since(sent))
-		}
-		if a.unknown {
-			return nil, Unavailable(got.err)
-		}
-		return nil, got.err
+	var g Grant
+	var err error
+	if queued {
+		g, err = askQueued(a.Locker, a.ctx, call, late)
+	} else {
+		g, err = ask(a.Locker, a.ctx, false, call, late)
+	}
+	switch {
+	case err == nil:
+		a.unknown = false
+		return a.begin(lease, grant(g, request), slept)
+	case err == errNoAnswer:
+		// It may still come, and then it is undone at once. It may be lost too: do not wait for it.
+		a.undo(grant(Grant{}, request), sent, undoPatience)
+		a.unknown = false
+		a.id = newID()
+		return nil, a.unanswered(time.Since(sent))
+	case isUnknown(err):
+		a.unknown = true
+		return nil, Unavailable(err)
 	}
 	a.unknown = false
-	return a.begin(lease, grant(got.grant, request), slept)
+	return nil, err
 }
 
 // unanswered says why nobody waits for an attempt's answer any more.

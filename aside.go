@@ -6,8 +6,8 @@ import (
 )
 
 // aside runs call in a goroutine of its own, since a driver may not return when its context ends, and waits for it until
-// ctx or stop does. Then call is left behind, and late, if not nil, gets what it returns in the end. ok tells which.
-func aside[T any](bg *tracker, ctx context.Context, stop <-chan struct{}, call func() T, late func(T)) (result T, ok bool) {
+// ctx, leave or stop does. Then call is left behind, and late gets what it returns in the end. ok tells which.
+func aside[T any](bg *tracker, ctx context.Context, leave, stop <-chan struct{}, call func() T, late func(T)) (result T, ok bool) {
 	const (
 		taken     = 1
 		abandoned = 2
@@ -18,7 +18,7 @@ func aside[T any](bg *tracker, ctx context.Context, stop <-chan struct{}, call f
 		r := call()
 		if fate.CompareAndSwap(0, taken) {
 			done <- r
-		} else if late != nil {
+		} else {
 			late(r)
 		}
 	})
@@ -26,6 +26,7 @@ func aside[T any](bg *tracker, ctx context.Context, stop <-chan struct{}, call f
 	case r := <-done:
 		return r, true
 	case <-ctx.Done():
+	case <-leave:
 	case <-stop:
 	}
 	if fate.CompareAndSwap(0, abandoned) {

@@ -32,7 +32,7 @@ func (*yes) Renew(_ context.Context, g []anylock.Grant) []anylock.Renewal {
 func (*yes) Release(_ context.Context, g []anylock.Grant) []error { return make([]error, len(g)) }
 
 func (*yes) Describe() anylock.Description {
-	return anylock.Description{Name: "yes", MinTTL: 1, MaxTTL: time.Hour, MaxBatch: 500}
+	return anylock.Description{Name: "yes", MinTTL: 1, MaxTTL: time.Hour, MaxBatch: 500, Deadlines: true}
 }
 
 func (*yes) Close() error { return nil }

@@ -19,9 +19,18 @@ import (
 // faulty is a backend with some methods replaced.
 type faulty struct {
 	anylock.Backend
+	deadlines bool
+
 	acquire func(context.Context, anylock.Request) (anylock.Grant, error)
 	renew   func(context.Context, []anylock.Grant) []anylock.Renewal
 	release func(context.Context, []anylock.Grant) []error
+}
+
+// Describe does not promise to keep deadlines, and those replaced do not.
+func (f *faulty) Describe() anylock.Description {
+	d := f.Backend.Describe()
+	d.Deadlines = f.deadlines
+	return d
 }
 
 func (f *faulty) Acquire(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
@@ -139,6 +148,59 @@ func TestBlackHole(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if held := store.Held(); sent.Load() != 2 || len(held) > 0 {
 			t.Errorf("%d requests left %v in the store", sent.Load(), held)
+		}
+	})
+}
+
+// A store that answers slowly, through a driver that keeps deadlines: the quick way fails once, and then all is as ever.
+func TestSlowStore(t *testing.T) {
+	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
+		f.deadlines = true
+		var calls atomic.Int32
+		slowly := func(ctx context.Context) error {
+			calls.Add(1)
+			select {
+			case <-time.After(200 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			g, err := f.Backend.Acquire(ctx, r)
+			if slow := slowly(ctx); slow != nil {
+				return anylock.Grant{}, slow
+			}
+			return g, err
+		}
+		f.release = func(ctx context.Context, g []anylock.Grant) []error {
+			errs := f.Backend.Release(ctx, g)
+			if slow := slowly(ctx); slow != nil {
+				return []error{slow}
+			}
+			return errs
+		}
+		l := newLocker(t, f)
+		for range 5 {
+			if err := acquire(t, l, "x").Release(bg); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := calls.Load(); n != 11 {
+			t.Errorf("%d calls for 5 acquires and 5 releases", n)
+		}
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithCancel(bg)
+		cancelAt := time.Now().Add(10 * time.Millisecond)
+		time.AfterFunc(10*time.Millisecond, cancel)
+		_, err := l.Acquire(ctx, "x")
+		wantErr(t, err, context.Canceled)
+		if late := time.Since(cancelAt); late > 100*time.Millisecond {
+			t.Errorf("returned %v after the cancel", late)
+		}
+		time.Sleep(time.Second)
+		if held := store.Held(); len(held) > 0 {
+			t.Errorf("left in the store: %v", held)
 		}
 	})
 }

@@ -120,6 +120,9 @@ type Description struct {
 	Guarantees Guarantees
 	// MinTTL and MaxTTL bound what the store can keep. Both are positive.
 	MinTTL, MaxTTL time.Duration
+	// Deadlines says that Acquire, Release and Watch return within some 20 ms after the deadline of their ctx. It spares
+	// the core a goroutine for each call.
+	Deadlines bool
 	// MaxBatch is how many grants one Renew or Release takes, at least 1.
 	MaxBatch int
 }

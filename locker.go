@@ -20,6 +20,7 @@ type Locker struct {
 	renewals   agenda[*Lease]
 	undoings   agenda[*undoing]
 	background tracker // calls aside, also those left behind
+	slow       slowness
 	alarms     alarms
 	slept      time.Duration // suspended() as the agenda of renewals saw it last
 

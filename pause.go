@@ -83,25 +83,24 @@ func backoff(n int, first, most time.Duration) time.Duration {
 
 // listen asks the backend for wake-ups. It reports whether there will be any.
 func (a *acquisition) listen() (bool, error) {
-	type answer struct {
-		wake <-chan struct{}
-		err  error
-	}
 	listening, stop := context.WithCancel(a.ctx)
-	ctx, cancel := context.WithTimeout(a.ctx, a.cfg.requestTimeout)
-	defer cancel()
-	got, ok := aside(&a.background, ctx, a.closing, func() answer {
+	wake, err := ask(a.Locker, a.ctx, false, func(ctx context.Context) (<-chan struct{}, error) {
+		// The wake-ups must outlive the request for them.
+		giveUp := context.AfterFunc(ctx, stop)
 		wake, err := a.backend.Watch(listening, a.name)
-		return answer{wake, err}
+		if !giveUp() {
+			return nil, errNoAnswer
+		}
+		return wake, err
 	}, nil)
-	if !ok || got.err != nil || got.wake == nil {
+	if err != nil || wake == nil {
 		stop()
-		if errors.Is(got.err, ErrInvalid) || errors.Is(got.err, ErrClosed) {
-			return false, got.err
+		if errors.Is(err, ErrInvalid) || errors.Is(err, ErrClosed) {
+			return false, err
 		}
 		return false, nil
 	}
-	a.wake, a.stopWaking = got.wake, stop
+	a.wake, a.stopWaking = wake, stop
 	return true, nil
 }
 

@@ -32,13 +32,11 @@ func (l *Locker) release(ctx context.Context, lease *Lease) error {
 
 func (l *Locker) releaseNow(ctx context.Context, lease *Lease) error {
 	again := lease.sending()
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.requestTimeout)
 	sent := time.Now()
-	err, ok := aside(&l.background, bounded, ctx.Done(), func() error {
-		defer cancel()
-		err := l.backend.Release(bounded, []Grant{lease.grant})[0]
+	_, err := ask(l, ctx, true, func(ctx context.Context) (struct{}, error) {
+		err := l.backend.Release(ctx, []Grant{lease.grant})[0]
 		l.answered(lease, err, again)
-		return err
+		return struct{}{}, err
 	}, nil)
 	lease.mu.Lock()
 	close(lease.releasing)
@@ -50,7 +48,7 @@ func (l *Locker) releaseNow(ctx context.Context, lease *Lease) error {
 	}
 	l.undoLease(lease)
 	switch {
-	case ok:
+	case err != errNoAnswer:
 		err = Unavailable(err)
 	case ctx.Err() != nil:
 		err = fmt.Errorf("%w; the release goes on in the background", cancelled(ctx, nil))
@@ -159,13 +157,13 @@ func (l *Locker) releaseBatch(ctx context.Context, leases []*Lease) []error {
 
 // releaseGrants calls the backend aside. answered is told of each answer, also of late ones.
 func (l *Locker) releaseGrants(ctx context.Context, grants []Grant, answered func(int, error)) []error {
-	errs, ok := aside(&l.background, ctx, nil, func() []error {
+	errs, ok := aside(&l.background, ctx, nil, nil, func() []error {
 		errs := l.backend.Release(ctx, grants)
 		for i, err := range errs {
 			answered(i, err)
 		}
 		return errs
-	}, nil)
+	}, func([]error) {})
 	if ok && len(errs) == len(grants) {
 		return errs
 	}

@@ -154,7 +154,7 @@ func (b *Backend) release(ctx context.Context, g anylock.Grant) error {
 // Describe implements [anylock.Backend].
 func (b *Backend) Describe() anylock.Description {
 	return anylock.Description{
-		Name: "memory", MinTTL: minTTL, MaxTTL: maxTTL, MaxBatch: maxBatch,
+		Name: "memory", MinTTL: minTTL, MaxTTL: maxTTL, MaxBatch: maxBatch, Deadlines: true,
 		Guarantees: anylock.Guarantees{
 			Exclusion: anylock.ScopeProcess,
 			Fencing:   anylock.ScopeProcess,

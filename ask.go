@@ -1,0 +1,90 @@
+package anylock
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// askPatience is how long a caller waits in the backend itself. It bounds what a cancel can be late by.
+	askPatience = 80 * time.Millisecond
+	// askSlowly is for how long, after that was not enough, each call gets a goroutine of its own.
+	askSlowly = 30 * time.Second
+)
+
+// errNoAnswer means that a call was left behind, or gave up, without an answer: its outcome is unknown.
+var errNoAnswer = errors.New("no answer")
+
+// ask makes one request to the store and returns soon after ctx ends, even if the backend does not. A detached request
+// goes on without ctx then. late, if not nil, gets the answer that nobody waited for.
+//
+// A goroutine for each request costs up to half of what the request itself does, so while the store is quick and its
+// driver keeps deadlines, the request is made in the caller's own. What does not come back in time is repeated aside:
+// backends must be able to repeat a request anyway.
+func ask[T any](l *Locker, ctx context.Context, detached bool, call func(context.Context) (T, error), late func(T, error)) (T, error) {
+	base, stop := ctx, l.closing
+	if detached {
+		base, stop = context.WithoutCancel(ctx), nil
+	}
+	var none T
+	if l.desc.Deadlines && ctx.Err() == nil && !l.slow.now() {
+		brief, cancel := context.WithTimeout(base, min(askPatience, l.cfg.requestTimeout))
+		r, err := call(brief)
+		answered := err == nil || brief.Err() == nil || !isUnknown(err)
+		cancel()
+		if answered {
+			return r, err
+		}
+		if ctx.Err() != nil && !detached {
+			return none, errNoAnswer
+		}
+		l.slow.note()
+	}
+	bounded, cancel := context.WithTimeout(base, l.cfg.requestTimeout)
+	return askAside(l, bounded, cancel, ctx.Done(), stop, call, late)
+}
+
+// askQueued is ask for a request that waits in the store's own queue for as long as ctx lives.
+func askQueued[T any](l *Locker, ctx context.Context, call func(context.Context) (T, error), late func(T, error)) (T, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	return askAside(l, ctx, cancel, nil, l.closing, call, late)
+}
+
+// askAside calls cancel when the call is over, or left behind although it is not detached: then there is a stop.
+func askAside[T any](l *Locker, ctx context.Context, cancel func(), leave, stop <-chan struct{}, call func(context.Context) (T, error), late func(T, error)) (T, error) {
+	type answer struct {
+		result T
+		err    error
+	}
+	got, ok := aside(&l.background, ctx, leave, stop, func() answer {
+		r, err := call(ctx)
+		if err != nil && isUnknown(err) && ctx.Err() != nil {
+			err = errNoAnswer
+		}
+		return answer{r, err}
+	}, func(a answer) {
+		cancel()
+		if late != nil {
+			late(a.result, a.err)
+		}
+	})
+	if ok || stop != nil {
+		cancel()
+	}
+	if !ok {
+		return got.result, errNoAnswer
+	}
+	return got.result, got.err
+}
+
+// slowness remembers that a request was not answered quickly.
+type slowness struct{ until atomic.Int64 }
+
+func (s *slowness) now() bool {
+	until := s.until.Load()
+	return until != 0 && time.Now().UnixNano() < until
+}
+
+func (s *slowness) note() { s.until.Store(time.Now().Add(askSlowly).UnixNano()) }
