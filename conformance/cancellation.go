@@ -133,6 +133,7 @@ var cancellationCases = []testCase{
 				answer := make(chan struct{})
 				c, p := t.probe(t.client(), func(p *probe) {
 					inner := p.acquire
+					p.blocks = true
 					p.acquire = func(_ context.Context, r anylock.Request) (anylock.Grant, error) {
 						if late == "the request is late" {
 							<-answer
@@ -290,6 +291,40 @@ var cancellationCases = []testCase{
 			}
 			a.Heal()
 			t.peer().free(l.Name(), 5*time.Second, "after the network healed")
+		},
+	},
+	{
+		name:    "keeps-deadlines", // B11 B100
+		promise: "Where the backend says so, its methods return with their context's deadline, on a silent network too.",
+		needs:   []need{needCut, needDeadlines},
+		check: func(t *T) {
+			c, name := t.client(), t.name("n")
+			g := t.grant(c, t.request(name, t.long))
+			for what, call := range map[string]func(ctx context.Context) error{
+				"Acquire": func(ctx context.Context) error {
+					_, err := c.Backend.Acquire(ctx, t.request(t.name("other"), t.TTL))
+					return err
+				},
+				"Release": func(ctx context.Context) error { return c.Backend.Release(ctx, []anylock.Grant{g})[0] },
+				"Watch": func(ctx context.Context) error {
+					wake, err := c.Backend.Watch(ctx, name)
+					if err == nil && wake == nil {
+						return errStaged // it never listens
+					}
+					return err
+				},
+			} {
+				c.Cut()
+				ctx, cancel := context.WithTimeout(t.ctx, 60*time.Millisecond)
+				end, _ := ctx.Deadline()
+				err := call(ctx)
+				t.within(end, 30*time.Millisecond, "the return of %s after its deadline", what)
+				if err == nil && what != "Watch" {
+					t.Errorf("%s on a cut network: no error", what)
+				}
+				cancel()
+				c.Heal()
+			}
 		},
 	},
 	{

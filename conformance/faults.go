@@ -148,6 +148,41 @@ var faultCases = []testCase{
 		},
 	},
 	{
+		name:    "slow-but-alive",
+		promise: "A store that answers slowly, but in time, is as good as a quick one: nothing is lost and nothing fails.",
+		needs:   []need{needSlow},
+		check: func(t *T) {
+			delay := 150 * time.Millisecond
+			var lost atomic.Int32
+			hooks := anylock.WithHooks(anylock.Hooks{Lost: func(anylock.Event) { lost.Add(1) }})
+			b, name := t.peer(), t.name("n")
+			for _, first := range []string{"acquire", "renew", "release"} { // the first that is slow
+				a := t.peer(anylock.WithTTL(t.long), hooks)
+				a.release(a.try(t.name("warm-up")))
+				slow := func(what string) {
+					if what == first {
+						a.Slow(delay)
+					}
+				}
+				slow("acquire")
+				l := a.try(name)
+				slow("renew")
+				t.must(t.renewalOf(l), "Renew")
+				b.refused(name, "held through a slow network")
+				slow("release")
+				a.release(l)
+				b.free(name, 0, "after the release")
+				a.release(a.acquire(name))
+				a.Slow(0)
+				b.free(name, time.Second, "at the end")
+			}
+			time.Sleep(20 * time.Millisecond)
+			if n := lost.Load(); n > 0 {
+				t.Errorf("the Lost hook was called %d times", n)
+			}
+		},
+	},
+	{
 		name:    "steal", // B31
 		promise: "After a lock was removed by hand the old holder is told, its calls are refused, and the next has a greater token.",
 		needs:   []need{needSteal},

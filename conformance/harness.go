@@ -87,11 +87,12 @@ var (
 	needExpiry = need{"Client.Cut, since the driver keeps leases alive", func(s *suite) bool {
 		return !s.KeepsAlive || needCut.has(s)
 	}}
-	needLapse = need{"leases that expire while their client lives", func(s *suite) bool { return !s.KeepsAlive }}
-	needFIFO  = need{"a backend that promises FIFO", func(s *suite) bool { return s.desc.Guarantees.FIFO }}
-	needWatch = need{"a backend that notifies", func(s *suite) bool { return s.desc.Guarantees.Wake == anylock.WakeNotify }}
-	needQueue = need{"a backend with a queue", func(s *suite) bool { return s.desc.Guarantees.Wake == anylock.WakeQueue }}
-	needFence = need{"a backend whose tokens outlive a restart", func(s *suite) bool {
+	needLapse     = need{"leases that expire while their client lives", func(s *suite) bool { return !s.KeepsAlive }}
+	needFIFO      = need{"a backend that promises FIFO", func(s *suite) bool { return s.desc.Guarantees.FIFO }}
+	needWatch     = need{"a backend that notifies", func(s *suite) bool { return s.desc.Guarantees.Wake == anylock.WakeNotify }}
+	needQueue     = need{"a backend with a queue", func(s *suite) bool { return s.desc.Guarantees.Wake == anylock.WakeQueue }}
+	needDeadlines = need{"a backend that keeps deadlines", func(s *suite) bool { return s.desc.Deadlines }}
+	needFence     = need{"a backend whose tokens outlive a restart", func(s *suite) bool {
 		return s.desc.Guarantees.Fencing >= anylock.ScopeNode
 	}}
 )

@@ -18,6 +18,7 @@ type probe struct {
 	releases int
 	watches  int
 	ids      []string // of all acquires
+	blocks   bool     // a changed function takes no notice of deadlines
 
 	acquire func(ctx context.Context, r anylock.Request) (anylock.Grant, error)
 	renew   func(ctx context.Context, grants []anylock.Grant) []anylock.Renewal
@@ -36,6 +37,12 @@ func (t *T) probe(c Client, set func(p *probe)) (Client, *probe) {
 	}
 	c.Backend = p
 	return c, p
+}
+
+func (p *probe) Describe() anylock.Description {
+	d := p.Backend.Describe()
+	d.Deadlines = d.Deadlines && !p.blocks
+	return d
 }
 
 func (p *probe) Acquire(ctx context.Context, r anylock.Request) (anylock.Grant, error) {

@@ -33,6 +33,12 @@ type wire struct {
 	once  sync.Once
 }
 
+func (w *wire) Describe() anylock.Description {
+	d := w.Backend.Describe()
+	d.Deadlines = d.Deadlines && !w.deaf
+	return d
+}
+
 var (
 	errReplyLost = errors.New("the connection was closed before the reply came")
 	errNoNetwork = errors.New("the network is a black hole")
