@@ -71,7 +71,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Backend, error) {
 // Describe says what Redis promises in this configuration.
 func (b *Backend) Describe() anylock.Description {
 	survives := anylock.HolderCrash | anylock.HolderPartition
-	if c, ok := b.client.(*redis.Client); ok && c.Options().Addr != failoverAddr {
+	if _, one := b.client.(*redis.Client); one && !b.sentinels() {
 		// Without a second server nobody decides anything. Whether something outside promotes a replica is not known here.
 		survives |= anylock.MinorityLoss | anylock.MajorityLoss
 	}
@@ -86,11 +86,26 @@ func (b *Backend) Describe() anylock.Description {
 			Survives:  survives,
 		},
 		MinTTL: minTTL, MaxTTL: maxTTL, MaxBatch: maxBatch,
+		Deadlines: keepsDeadlines(b.client),
 	}
 }
 
-// failoverAddr is what go-redis calls a client that asks sentinels.
-const failoverAddr = "FailoverClient"
+// keepsDeadlines reports whether a client looks at the deadline of a context.
+func keepsDeadlines(client redis.UniversalClient) bool {
+	switch c := client.(type) {
+	case *redis.Client:
+		return c.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		return c.Options().ContextTimeoutEnabled
+	}
+	return false
+}
+
+// sentinels reports whether the client asks sentinels where the server is.
+func (b *Backend) sentinels() bool {
+	c, ok := b.client.(*redis.Client)
+	return ok && c.Options().Addr == "FailoverClient" // as go-redis calls it
+}
 
 // Acquire is one script: one round trip, and one more at the first time.
 func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {

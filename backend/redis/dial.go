@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -74,7 +75,7 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	secure := tls.Client(kept, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = kept.Close()
-		return nil, d.closedOr(err)
+		return nil, d.closedOr(fmt.Errorf("TLS handshake with %s: %w", addr, err))
 	}
 	return secure, nil
 }

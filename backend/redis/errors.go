@@ -18,6 +18,7 @@ var refusals = []struct{ words, advice string }{
 	{"ERR invalid password", "the password is wrong"},
 	{"ERR Client sent AUTH, but no password is set", "the server has no password, leave it out"},
 	{"NOPERM", noRights},
+	{"ACL failure in script", noRights}, // Redis 8 and Valkey; the next three are older
 	{"can't run this command", noRights},
 	{"can't access at least one of the keys", noRights},
 	{"can't publish to the channel", noRights},

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -67,6 +68,9 @@ func (b *Backend) ping(ctx context.Context) error {
 	go func() { answer <- b.classify(b.client.Ping(ctx).Err()) }()
 	select {
 	case err := <-answer:
+		if err != nil && errors.Is(err, redis.Nil) && b.sentinels() {
+			return anylock.Invalidf("the sentinels do not know the master that sentinel= names")
+		}
 		return err
 	case <-ctx.Done():
 		return anylock.Unavailable(context.Cause(ctx))
