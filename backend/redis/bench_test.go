@@ -58,7 +58,7 @@ func inTurns(b *testing.B, goroutines int, ours, theirs func(name string)) {
 	}
 	round(4*goroutines, ours)
 	round(4*goroutines, theirs)
-	const rounds = 10
+	const rounds = 100
 	var sum [2]time.Duration
 	each := max(b.N/rounds, goroutines)
 	b.ResetTimer()
