@@ -1,0 +1,41 @@
+package postgres
+
+import (
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/anylock/anylock"
+)
+
+// Adopted are rows of a table that the application has already, and that other code locks by SELECT ... FOR UPDATE. The
+// row of a lock is the one whose column has the lock's name as its value.
+type Adopted struct {
+	// Table is the table, with its schema before a dot if it is not on the search path.
+	Table string
+	// Column is a column that tells the rows apart, of any type that has a text form.
+	Column string
+	// Where, if not empty, is used instead of Column: a condition on the table with $1 for the lock's name, as text, such as
+	// "tenant = split_part($1, '/', 1) AND id = split_part($1, '/', 2)::bigint". All rows that it finds are locked.
+	Where string
+}
+
+// WithAdopted makes the leases of [RowLock], and [LockTx], exclude code that locks these rows by SELECT ... FOR UPDATE. A
+// lock whose row is missing is an error. URL: table=TABLE and column=COLUMN.
+func WithAdopted(a Adopted) Option { return func(c *config) { c.adopt = &a } }
+
+func (a *Adopted) check() error {
+	switch {
+	case a.Table == "":
+		return anylock.Invalidf("column= needs table=, the table whose rows are adopted")
+	case a.Column == "" && a.Where == "":
+		return anylock.Invalidf("table= needs column=, the column that has the locks' names")
+	case strings.ContainsRune(a.Table+a.Column+a.Where, 0):
+		return anylock.Invalidf("table= and column= cannot contain NUL")
+	}
+	return nil
+}
+
+func (a *Adopted) table() string {
+	return pgx.Identifier(strings.SplitN(a.Table, ".", 2)).Sanitize()
+}

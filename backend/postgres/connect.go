@@ -1,0 +1,157 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/anylock/anylock"
+)
+
+// connectFunc opens a connection with a session of its own at the server.
+type connectFunc func(ctx context.Context) (*pgx.Conn, error)
+
+// errPooler says that a session cannot be kept.
+var errPooler = anylock.Invalidf("a pooler in transaction mode is between us and the server (statements of one connection " +
+	"reach different sessions), which this mode cannot work with; connect to the server itself, or use mode=lease")
+
+// sessionSettings override what the database, the role or the URL may have set, and would end a session that waits or holds.
+const sessionSettings = `
+SET statement_timeout = 0;
+SET lock_timeout = 0;
+SET idle_in_transaction_session_timeout = 0;
+SET idle_session_timeout = 0;
+SET default_transaction_isolation = 'read committed';
+SET default_transaction_deferrable = off;
+SET tcp_keepalives_idle = 5;
+SET tcp_keepalives_interval = 2;
+SET tcp_keepalives_count = 3;
+`
+
+// sessions returns a connectFunc for connections like those of a pool; at, if not empty, is another address.
+func sessions(pool *pgxpool.Config, at string) (connectFunc, error) {
+	base := pool.ConnConfig.Copy()
+	if base.ConnectTimeout == 0 {
+		base.ConnectTimeout = connectTimeout
+	}
+	base.OnNotification = nil
+	if at != "" {
+		host, port, err := net.SplitHostPort(at)
+		number, err2 := strconv.ParseUint(port, 10, 16)
+		if err != nil || err2 != nil || host == "" || number == 0 {
+			return nil, anylock.Invalidf("listen=%s: it must be true, false or HOST:PORT", at)
+		}
+		if base.TLSConfig != nil && base.TLSConfig.ServerName != "" {
+			base.TLSConfig = base.TLSConfig.Clone()
+			base.TLSConfig.ServerName = host
+		}
+		base.Host, base.Port, base.Fallbacks = host, uint16(number), nil
+	}
+	raw := func(ctx context.Context) (*pgx.Conn, error) {
+		c := base.Copy()
+		if pool.BeforeConnect != nil { // it may bring a password that is new every hour
+			if err := pool.BeforeConnect(ctx, c); err != nil {
+				return nil, err
+			}
+		}
+		return pgx.ConnectConfig(ctx, c)
+	}
+	return func(ctx context.Context) (*pgx.Conn, error) {
+		conn, err := raw(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := prepareSession(ctx, conn, raw); err != nil {
+			closeSoon(conn)
+			return nil, err
+		}
+		return conn, nil
+	}, nil
+}
+
+func prepareSession(ctx context.Context, conn *pgx.Conn, another connectFunc) error {
+	settings := sessionSettings
+	if serverVersion(conn) >= 17 {
+		settings += "SET transaction_timeout = 0;"
+	}
+	if _, err := conn.Exec(ctx, settings, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	pid, err := backendPID(ctx, conn)
+	if err != nil {
+		return err
+	}
+	// A server that finds its client's connection closed stops waiting for a lock. Not every system can tell.
+	_, _ = conn.Exec(ctx, "SET client_connection_check_interval = '1s'", pgx.QueryExecModeSimpleProtocol)
+	if pid == conn.PgConn().PID() {
+		return nil
+	}
+	return probePooler(ctx, conn, pid, another)
+}
+
+// probePooler tells a pooler that keeps sessions from one that does not: the latter gives the session that it served a
+// statement with to whoever comes next.
+func probePooler(ctx context.Context, conn *pgx.Conn, pid uint32, another connectFunc) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	second, err := another(ctx)
+	if err != nil {
+		return fmt.Errorf("while finding out whether a pooler keeps sessions: %w", err)
+	}
+	defer closeSoon(second)
+	if _, err := second.Exec(ctx, "BEGIN", pgx.QueryExecModeSimpleProtocol); err != nil {
+		return errPooler
+	}
+	theirs, err := backendPID(ctx, second)
+	if err != nil || theirs == pid {
+		return errPooler
+	}
+	again, err := backendPID(ctx, conn)
+	if err != nil || again != pid {
+		return errPooler
+	}
+	return nil
+}
+
+func backendPID(ctx context.Context, conn *pgx.Conn) (uint32, error) {
+	var pid uint32
+	err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid)
+	return pid, err
+}
+
+// serverVersion is the major version, 0 if it is not known.
+func serverVersion(conn *pgx.Conn) int {
+	text := conn.PgConn().ParameterStatus("server_version")
+	n := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
+	if n < 0 {
+		n = len(text)
+	}
+	version, _ := strconv.Atoi(text[:n])
+	return version
+}
+
+// closeSoon closes a connection. It waits a moment only: a network may swallow the goodbye.
+func closeSoon(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
+// checkStandby returns an error when the server does not take writes.
+func checkStandby(standby, readOnly bool) error {
+	switch {
+	case standby:
+		return anylock.Unavailable(errors.New("the server is a read-only standby; connect to the primary, or name all servers " +
+			"in the URL with target_session_attrs=read-write"))
+	case readOnly:
+		return anylock.Unavailable(errors.New("the server is read-only for this user (default_transaction_read_only)"))
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/anylock/anylock"
+)
+
+// SQLSTATEs that decide something here; the names are those of the manual.
+const (
+	undefinedTable        = "42P01"
+	undefinedColumn       = "42703"
+	insufficientPrivilege = "42501"
+	readOnlyTransaction   = "25006"
+	serializationFailure  = "40001"
+	deadlockDetected      = "40P01"
+	lockNotAvailable      = "55P03"
+	undefinedStatement    = "26000"
+	duplicateStatement    = "42P05"
+	invalidTextValue      = "22P02"
+	numericOutOfRange     = "22003"
+	featureNotSupported   = "0A000"
+	untranslatableChar    = "22P05"
+	undefinedFunction     = "42883"
+	invalidPassword       = "28P01"
+	invalidAuthorization  = "28000"
+	invalidCatalogName    = "3D000"
+	invalidSchemaName     = "3F000"
+	tooManyConnections    = "53300"
+	adminShutdown         = "57P01"
+	crashShutdown         = "57P02"
+	cannotConnectNow      = "57P03"
+	wrongObjectType       = "42809"
+	datatypeMismatch      = "42804"
+)
+
+// refusals are what a server will say again, and what to do about it. All others may pass.
+var refusals = map[string]string{
+	undefinedTable:        "a table is missing; create it with what postgres.Schema prints, or correct schema= and table=",
+	undefinedColumn:       "a column is missing; the table is another one, or column= is wrong",
+	insufficientPrivilege: "the user lacks a right; grant SELECT, INSERT, UPDATE and DELETE on the lock tables",
+	invalidPassword:       "the user or the password is wrong",
+	invalidAuthorization:  "the server does not let this user in",
+	invalidCatalogName:    "there is no such database",
+	invalidSchemaName:     "there is no such schema",
+	invalidTextValue:      "the name cannot be a value of the column",
+	numericOutOfRange:     "a number is too great; tokens end at 9223372036854775807",
+	untranslatableChar:    "the database's encoding cannot keep this name; use UTF8",
+	undefinedFunction:     "the column cannot be compared, or the server is too old",
+	wrongObjectType:       "the table is not one whose rows can be locked",
+	featureNotSupported:   "the server cannot do this",
+	datatypeMismatch:      "a column has another type; the table is another one",
+}
+
+// passing are errors that need a word of explanation but may pass.
+var passing = map[string]string{
+	readOnlyTransaction: "the server is read-only, perhaps a standby; connect to the primary, with target_session_attrs=read-write",
+	tooManyConnections:  "the server has no connection left; raise its max_connections, or lower conns= and the pools' sizes",
+	cannotConnectNow:    "the server is starting or shutting down",
+}
+
+// classify gives a driver's error its class.
+func classify(err error) error {
+	if err == nil || isClassified(err) {
+		return err
+	}
+	var parse *pgconn.ParseConfigError
+	if errors.As(err, &parse) { // its text may repeat a part of the URL
+		return anylock.Invalidf("pgx does not understand the connection settings")
+	}
+	code := sqlstate(err)
+	if advice, ok := refusals[code]; ok {
+		return anylock.Invalid(err, advice)
+	}
+	if word, ok := passing[code]; ok {
+		return anylock.Unavailable(fmt.Errorf("%s: %w", word, err))
+	}
+	return anylock.Unavailable(err)
+}
+
+func isClassified(err error) bool {
+	for _, class := range []error{
+		anylock.ErrHeld, anylock.ErrLost, anylock.ErrClosed, anylock.ErrInvalid, anylock.ErrUnavailable, errors.ErrUnsupported,
+	} {
+		if errors.Is(err, class) {
+			return true
+		}
+	}
+	return false
+}
+
+// sqlstate is the code of a server's error, "" if it is none.
+func sqlstate(err error) string {
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+// isConnectionError reports whether a connection failed, and not a statement on it, and not because ctx ended.
+func isConnectionError(ctx context.Context, err error) bool {
+	if err == nil || ctx.Err() != nil || isClassified(err) {
+		return false
+	}
+	switch sqlstate(err) {
+	case "", adminShutdown, crashShutdown:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,192 @@
+package postgres
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/anylock/anylock"
+)
+
+//go:embed sql/acquire.sql
+var acquireSQL string
+
+//go:embed sql/renew.sql
+var renewSQL string
+
+//go:embed sql/release.sql
+var releaseSQL string
+
+const (
+	leaseMinTTL = 10 * time.Millisecond
+	leaseMaxTTL = 10 * 365 * 24 * time.Hour
+	leaseBatch  = 1000
+)
+
+// leases keeps a lock as a row with a version and an expiry, on the server's clock.
+type leases struct {
+	*database
+	sweeper  sweeper
+	listener *listener // nil: waiters poll
+
+	acquireSQL, renewSQL, releaseSQL string
+}
+
+func newLeases(d *database, connect connectFunc) *leases {
+	l := &leases{
+		database:   d,
+		sweeper:    sweeper{database: d, sql: d.config.fill(sweepSQL)},
+		acquireSQL: d.config.fill(acquireSQL), renewSQL: d.config.fill(renewSQL), releaseSQL: d.config.fill(releaseSQL),
+	}
+	if d.config.listen {
+		l.listener = newListener(connect)
+	}
+	return l
+}
+
+func (l *leases) describe() anylock.Description {
+	wake := anylock.WakeNotify
+	if l.listener == nil {
+		wake = anylock.WakePoll
+	}
+	return anylock.Description{
+		Name: "postgres",
+		Guarantees: anylock.Guarantees{
+			Exclusion: anylock.ScopeNode,
+			Fencing:   anylock.ScopeNode,
+			Wake:      wake,
+			Clock:     anylock.ClockStore,
+			HoldCost:  anylock.CostRecord,
+			Survives:  anylock.HolderCrash | anylock.HolderPartition | anylock.StoreRestart | oneServer,
+		},
+		MinTTL: leaseMinTTL, MaxTTL: leaseMaxTTL, MaxBatch: leaseBatch,
+	}
+}
+
+// oneServer are faults of others than the one server.
+const oneServer = anylock.MinorityLoss | anylock.MajorityLoss
+
+// errHandedOver says that the row kept changing while it was looked at.
+var errHandedOver = errors.New("the lock changes hands too quickly")
+
+func (l *leases) acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
+	ttl := wholeMicroseconds(req.TTL)
+	name := l.config.prefix + req.Name
+	for range 8 {
+		var from time.Time
+		var token, remaining int64
+		var holder string
+		answered := false
+		err := l.run(ctx, statement{
+			sql:   l.acquireSQL,
+			args:  []any{name, req.ID, ttl.Microseconds(), req.Holder, int64(max(req.MinToken, 0))},
+			begin: func() { from = time.Now() },
+			each: func(row pgx.CollectableRow) error {
+				answered = true
+				return row.Scan(&token, &holder, &remaining)
+			},
+			repeatable: true,
+		})
+		switch {
+		case err != nil:
+			return anylock.Grant{}, err
+		case token > 0:
+			return anylock.Grant{Name: req.Name, ID: req.ID, Token: anylock.Token(token), TTL: ttl, From: from}, nil
+		case answered && remaining > 0:
+			return anylock.Grant{}, &anylock.HeldError{Holder: holder, RetryAfter: time.Duration(remaining) * time.Microsecond}
+		}
+		// Somebody else was quicker by so little that the statement does not know whom; ask again.
+	}
+	return anylock.Grant{}, anylock.Unavailable(errHandedOver)
+}
+
+func (l *leases) renew(ctx context.Context, grants []anylock.Grant) []anylock.Renewal {
+	renewals := make([]anylock.Renewal, len(grants))
+	names, ids, ttls := make([]string, len(grants)), make([]string, len(grants)), make([]int64, len(grants))
+	for i, g := range grants {
+		ttl := wholeMicroseconds(g.TTL)
+		names[i], ids[i], ttls[i] = l.config.prefix+g.Name, g.ID, ttl.Microseconds()
+		renewals[i] = anylock.Renewal{TTL: ttl, Err: anylock.ErrLost}
+	}
+	var from time.Time
+	err := l.run(ctx, statement{
+		sql:        l.renewSQL,
+		args:       []any{names, ids, ttls},
+		begin:      func() { from = time.Now() },
+		each:       position(len(grants), func(i int) { renewals[i].Err = nil }),
+		repeatable: true,
+	})
+	for i := range renewals {
+		renewals[i].From = from
+		if err != nil {
+			renewals[i].Err = err
+		}
+	}
+	return renewals
+}
+
+func (l *leases) release(ctx context.Context, grants []anylock.Grant) []error {
+	results := make([]error, len(grants))
+	names, ids, keys := make([]string, len(grants)), make([]string, len(grants)), make([]int64, len(grants))
+	for i, g := range grants {
+		names[i], ids[i] = l.config.prefix+g.Name, g.ID
+		keys[i] = l.wakeKey(g.Name)
+		results[i] = anylock.ErrLost
+	}
+	err := l.run(ctx, statement{
+		sql:  l.releaseSQL,
+		args: []any{names, ids, keys},
+		each: position(len(grants), func(i int) { results[i] = nil }),
+	})
+	if err != nil {
+		for i := range results {
+			results[i] = err
+		}
+		return results
+	}
+	l.sweeper.sometimes()
+	return results
+}
+
+// position reads rows that begin with a position, counted from 1.
+func position(n int, found func(int)) func(pgx.CollectableRow) error {
+	return func(row pgx.CollectableRow) error {
+		var i int64
+		if err := row.Scan(append([]any{&i}, make([]any, len(row.FieldDescriptions())-1)...)...); err != nil {
+			return err
+		}
+		if i < 1 || i > int64(n) {
+			return errors.New("the answer of the statement is not understood")
+		}
+		found(int(i - 1))
+		return nil
+	}
+}
+
+func (l *leases) watch(ctx context.Context, name string) (<-chan struct{}, error) {
+	if l.listener == nil {
+		return nil, nil
+	}
+	return l.listener.watch(ctx, l.wakeKey(name))
+}
+
+// wakeKey is what the waiters for a name listen for.
+func (l *leases) wakeKey(name string) int64 {
+	return hash64("anylock", "wake", l.config.schema, l.config.table, l.config.prefix+name)
+}
+
+func (l *leases) close() {
+	if l.listener != nil {
+		l.listener.close()
+	}
+	l.sweeper.wait()
+	l.database.close()
+}
+
+// wholeMicroseconds rounds up to what the server can count.
+func wholeMicroseconds(d time.Duration) time.Duration {
+	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
+}

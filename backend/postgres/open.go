@@ -1,0 +1,176 @@
+package postgres
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/anylock/anylock"
+)
+
+const (
+	connectTimeout = 5 * time.Second
+	ownConns       = 4 // of a pool that we make, for short statements
+	// pingAfter: a pooled connection that was idle for longer is tried out before it is used.
+	pingAfter = 30 * time.Second
+)
+
+func init() {
+	open := func(ctx context.Context, url string) (anylock.Backend, error) {
+		b, err := Open(ctx, url)
+		if err != nil {
+			return nil, err // and not a nil *Backend in an interface
+		}
+		return b, nil
+	}
+	for _, scheme := range []string{"postgres", "postgresql"} {
+		anylock.Register(scheme, open)
+	}
+}
+
+// driverParams go to pgx, which understands them or gives them to the server.
+var driverParams = []string{
+	"host", "port", "user", "password", "dbname", "database", "passfile", "service", "servicefile", "connect_timeout",
+	"sslmode", "sslkey", "sslcert", "sslcertmode", "sslrootcert", "sslnegotiation", "sslpassword", "sslsni", "krbspn", "krbsrvname",
+	"target_session_attrs", "channel_binding", "require_auth", "min_protocol_version", "max_protocol_version",
+	"default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity",
+	"pool_max_conns", "pool_min_conns", "pool_min_idle_conns", "pool_max_conn_lifetime", "pool_max_conn_lifetime_jitter",
+	"pool_max_conn_idle_time", "pool_health_check_period", "pool_ping_timeout",
+	"application_name", "search_path", "options", "client_encoding", "role",
+}
+
+// Open makes a backend with connections of its own from a URL, see the package documentation. It asks the server once
+// whether it is there and has the tables, for as long as ctx allows.
+func Open(ctx context.Context, url string) (*Backend, error) {
+	c, settings, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, anylock.Unavailable(context.Cause(ctx))
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), settings)
+	if err != nil {
+		return nil, classify(err)
+	}
+	d := newDatabase(pool, true, c)
+	b, err := newBackend(d, settings)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.introduce(ctx); err != nil {
+		_ = b.Close()
+		return nil, classify(err)
+	}
+	return b, nil
+}
+
+func parseURL(raw string) (config, *pgxpool.Config, error) {
+	c := defaults()
+	fail := func(err error) (config, *pgxpool.Config, error) { return c, nil, err }
+	base, p, err := anylock.SplitURL(raw)
+	if err != nil {
+		return fail(err)
+	}
+	if !strings.HasPrefix(base, "postgres://") && !strings.HasPrefix(base, "postgresql://") {
+		return fail(anylock.Invalidf("the URL must begin with postgres:// or postgresql://"))
+	}
+	c.mode = Mode(p.String("mode", string(c.mode)))
+	c.schema = p.String("schema", "")
+	c.prefix = p.String("prefix", "")
+	c.create = p.Bool("create", true)
+	c.retention = p.Duration("retention", c.retention)
+	c.conns = p.Int("conns", c.conns)
+	if p.Has("column") {
+		c.adopt = &Adopted{Table: p.String("table", ""), Column: p.String("column", "")}
+	} else {
+		c.table = p.String("table", c.table)
+	}
+	switch at := p.String("listen", "true"); at {
+	case "true":
+	case "false":
+		c.listen = false
+	default:
+		c.listenAt = at
+	}
+	others := url.Values{}
+	for _, name := range driverParams {
+		if p.Has(name) {
+			others.Set(name, p.String(name, ""))
+		}
+	}
+	if err := p.Err(); err != nil {
+		return fail(err)
+	}
+	if err := c.check(); err != nil {
+		return fail(err)
+	}
+	if c.mode != Lease && c.listenAt != "" {
+		return fail(anylock.Invalidf("listen= is for mode=lease, and the mode is %s", c.mode))
+	}
+	settings, err := pgxpool.ParseConfig(base + "?" + others.Encode())
+	if err != nil { // the text may contain the password
+		return fail(anylock.Invalidf("pgx does not understand the URL: write postgres://USER:PASSWORD@HOST:PORT/DATABASE?name=value, " +
+			"with %%XX for special letters, and check the values of sslmode, port, connect_timeout and the like"))
+	}
+	ownSettings(settings, others.Has("pool_max_conns"))
+	return c, settings, nil
+}
+
+// ownSettings makes a configuration fit for a pool of ours.
+func ownSettings(c *pgxpool.Config, sized bool) {
+	if c.ConnConfig.ConnectTimeout == 0 || c.ConnConfig.ConnectTimeout > time.Minute {
+		c.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if !sized {
+		c.MaxConns = ownConns
+	}
+	if c.ShouldPing == nil {
+		c.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > pingAfter }
+	}
+}
+
+// ownPool is a small pool that connects as another one does.
+func ownPool(like *pgxpool.Config) (*pgxpool.Pool, error) {
+	c := like.Copy()
+	c.MinConns, c.MinIdleConns = 0, 0
+	ownSettings(c, false)
+	pool, err := pgxpool.NewWithConfig(context.Background(), c)
+	return pool, classify(err)
+}
+
+// introduce makes sure that the server is there, takes writes and has the tables.
+func (d *database) introduce(ctx context.Context) error {
+	conn, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	var pid uint32
+	var standby, readOnly bool
+	const question = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only')::bool"
+	if err := conn.QueryRow(ctx, question, pgx.QueryExecModeSimpleProtocol).Scan(&pid, &standby, &readOnly); err != nil {
+		return err
+	}
+	if err := checkStandby(standby, readOnly); err != nil {
+		return err
+	}
+	if pid != conn.Conn().PgConn().PID() && conn.Conn().Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		d.unprepared.Store(true) // a pooler: it may not keep prepared statements
+	}
+	// conn is kept meanwhile: a pool of one connection would wait for itself.
+	look := d.config.fill("SELECT name, version, id, holder, expires_at FROM {locks} LIMIT 0")
+	if d.config.mode == RowLock {
+		look = d.config.fill("SELECT l.name, version, id, holder, expires_at, created_at FROM {locks} AS l, {rows} LIMIT 0")
+	}
+	_, err = conn.Exec(ctx, look, pgx.QueryExecModeExec)
+	if sqlstate(err) == undefinedTable {
+		conn.Release()
+		return d.createTables(ctx)
+	}
+	return err
+}

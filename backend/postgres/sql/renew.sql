@@ -1,0 +1,6 @@
+-- Extends locks that have not expired.
+-- $1 names  $2 IDs  $3 TTLs in microseconds. Returns the positions, from 1, of those that were extended.
+UPDATE {locks} AS l SET expires_at = clock_timestamp() + g.ttl * interval '1 microsecond'
+FROM unnest($1::text[], $2::text[], $3::bigint[]) WITH ORDINALITY AS g (name, id, ttl, i)
+WHERE l.name = g.name AND l.id = g.id AND l.expires_at > clock_timestamp() AND {durable}
+RETURNING g.i

@@ -1,0 +1,72 @@
+package postgres
+
+import (
+	"context"
+	_ "embed"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed sql/sweep.sql
+var sweepSQL string
+
+const (
+	sweepBatch   = 1000
+	sweepTimeout = 10 * time.Second
+)
+
+// sweeper deletes what has not been used for the retention, so that names made at run time leave nothing behind. It works
+// after releases, some four times a retention, and in one client at a time mostly.
+type sweeper struct {
+	*database
+	sql     string
+	next    atomic.Int64 // in nanoseconds since 1970, when to sweep again
+	running sync.WaitGroup
+}
+
+// sometimes sweeps in the background if it is time to.
+func (s *sweeper) sometimes() {
+	now := time.Now().UnixNano()
+	next := s.next.Load()
+	if now < next {
+		return
+	}
+	interval := s.config.retention / 4
+	wait := interval*3/4 + rand.N(interval/2)
+	if next == 0 {
+		wait = rand.N(interval) // a process that has just started may have many brothers
+	}
+	if !s.next.CompareAndSwap(next, now+int64(wait)) || next == 0 {
+		return
+	}
+	s.running.Go(func() {
+		ctx, cancel := context.WithTimeout(s.life, sweepTimeout)
+		defer cancel()
+		_, _ = s.sweep(ctx) // whoever comes next tries again
+	})
+}
+
+// sweep returns how many it has deleted.
+func (s *sweeper) sweep(ctx context.Context) (total int64, err error) {
+	for {
+		var n int64
+		err := s.run(ctx, statement{
+			sql:  s.sql,
+			args: []any{s.config.retention.Microseconds(), int64(sweepBatch)},
+			each: func(row pgx.CollectableRow) error { return row.Scan(&n) },
+		})
+		total += n
+		if err != nil || n < sweepBatch {
+			return total, err
+		}
+	}
+}
+
+func (s *sweeper) wait() {
+	s.end()
+	s.running.Wait()
+}
