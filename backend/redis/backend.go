@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"reflect"
 	"strconv"
 	"sync/atomic"
@@ -235,30 +236,33 @@ func (b *Backend) Renew(ctx context.Context, grants []anylock.Grant) []anylock.R
 		}
 		return renewals
 	}
-	calls, of := make([]call, 0, len(grants)), make([]int, 0, len(grants))
+	if len(grants) == 0 {
+		return renewals
+	}
+	calls := make([]call, len(grants))
 	for i, g := range grants {
 		ttl, err := milliseconds(g.TTL)
 		if err != nil {
-			renewals[i].Err = err
-			continue
+			ttl = 0 // the script then says only whether the lock is there
 		}
 		renewals[i].TTL = time.Duration(ttl) * time.Millisecond
-		calls = append(calls, call{keys: []string{b.config.prefix + g.Name}, args: []any{g.ID, ttl}})
-		of = append(of, i)
-	}
-	if len(calls) == 0 {
-		return renewals
+		calls[i] = call{keys: []string{b.config.prefix + g.Name}, args: []any{g.ID, ttl}}
 	}
 	from := time.Now()
 	replies, errs := renewScript.runAll(ctx, b.client, calls)
-	for k, i := range of {
+	for i := range renewals {
 		renewals[i].From = from
-		switch {
-		case errs[k] != nil:
-			renewals[i].Err = b.classify(errs[k])
-		case number(replies[k], 0) == 0:
+		if errs[i] != nil {
+			renewals[i].Err = b.classify(errs[i])
+			continue
+		}
+		switch number(replies[i], 0) {
+		case 1:
+		case 0:
 			renewals[i].Err = anylock.ErrLost
-		case number(replies[k], 0) != 1:
+		case 2:
+			_, renewals[i].Err = milliseconds(grants[i].TTL)
+		default:
 			renewals[i].Err = anylock.Unavailable(errAnswer)
 		}
 	}
@@ -278,10 +282,11 @@ func (b *Backend) Release(ctx context.Context, grants []anylock.Grant) []error {
 		return results
 	}
 	calls, channels := make([]call, len(grants)), make([]string, len(grants))
+	thisCall := strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // not a secret
 	for i, g := range grants {
 		k := keysFor(b.config.prefix, g.Name)
 		channels[i] = k.channel
-		calls[i] = call{keys: []string{k.lock, k.counter}, args: []any{g.ID, k.channel, b.config.retention.Milliseconds()}}
+		calls[i] = call{keys: []string{k.lock, k.counter}, args: []any{g.ID, k.channel, b.config.retention.Milliseconds(), thisCall}}
 	}
 	replies, errs := releaseScript.runAll(ctx, b.client, calls)
 	for i, g := range grants {

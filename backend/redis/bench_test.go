@@ -29,7 +29,7 @@ func BenchmarkBackend(b *testing.B) {
 				if err := client.EvalSha(b.Context(), acquireScript.sha, keys, id, 10000, 0, "test", 3600000).Err(); err != nil {
 					b.Error(err)
 				}
-				if err := client.EvalSha(b.Context(), releaseScript.sha, keys, id, k.channel, 3600000).Err(); err != nil {
+				if err := client.EvalSha(b.Context(), releaseScript.sha, keys, id, k.channel, 3600000, "bare").Err(); err != nil {
 					b.Error(err)
 				}
 			}

@@ -1,6 +1,7 @@
--- Ends a lock that this ID has, wakes those who wait, and notes the ID, so that a repeated release is no loss and a late
--- duplicate of its acquire is refused. The note is the ID, or "-ID" when there was nothing to release.
--- KEYS[1] lock   KEYS[2] counter   ARGV[1] ID   ARGV[2] channel   ARGV[3] retention in ms
+-- Ends a lock that this ID has, wakes those who wait, and notes the ID. So the driver may repeat a call whose reply was
+-- lost, which must not look like a loss, and a late duplicate of the acquire is refused. The note is "ID:CALL", or "-ID"
+-- when there was nothing to release.
+-- KEYS[1] lock   KEYS[2] counter   ARGV[1] ID   ARGV[2] channel   ARGV[3] retention in ms   ARGV[4] this call
 -- Returns {1, receivers} released, {0} not ours.
 local id = ARGV[1]
 local held = redis.call('GET', KEYS[1])
@@ -14,17 +15,18 @@ end
 if held and string.sub(held, 1, #id + 1) == id .. ':' then
   redis.call('DEL', KEYS[1]) -- first: a server that is out of memory allows it, and then also what follows
   last = last or string.match(held, '^%d+', #id + 2)
-  remember(id)
+  remember(id .. ':' .. ARGV[4])
   local receivers = redis.pcall('PUBLISH', ARGV[2], 'free') -- those whom it does not reach look again by themselves
   return {1, type(receivers) == 'number' and receivers or 0}
 end
-if note == id then
+if note == id .. ':' .. ARGV[4] then
   return {1, 0}
 end
-if not held and note ~= '-' .. id then
-  local noted = remember('-' .. id)
-  if noted.err and not string.find(noted.err, 'OOM', 1, true) then
-    return noted -- such as READONLY: the word of a replica does not count
+local noted = note and (note == '-' .. id or string.sub(note, 1, #id + 1) == id .. ':')
+if not held and not noted then
+  local answer = remember('-' .. id)
+  if answer.err and not string.find(answer.err, 'OOM', 1, true) then
+    return answer -- such as READONLY: the word of a replica does not count
   end
 end
 return {0}

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	lingerTime  = time.Second      // how long a name stays subscribed after its last watcher
+	tickTime    = 250 * time.Millisecond
+	lingerTime  = tickTime         // how long a name stays subscribed after its last watcher
 	idleTime    = 10 * time.Second // how long the connection stays open after the last name
 	pingAfter   = 3 * time.Second  // of silence
 	deadAfter   = 6 * time.Second  // of silence, ping notwithstanding
@@ -264,7 +265,7 @@ func (l *listener) serve() (healthy bool, err error) {
 			l.handle(message)
 		}
 	})
-	tick := time.NewTicker(lingerTime)
+	tick := time.NewTicker(tickTime)
 	defer tick.Stop()
 	var silence, unused time.Duration
 	for {
@@ -278,11 +279,11 @@ func (l *listener) serve() (healthy bool, err error) {
 				return false, err
 			}
 		case <-tick.C:
-			if silence += lingerTime; heard.Swap(false) {
+			if silence += tickTime; heard.Swap(false) {
 				silence = 0
 			}
 			gone, empty := l.sweep()
-			if unused += lingerTime; !empty {
+			if unused += tickTime; !empty {
 				unused = 0
 			}
 			switch {
