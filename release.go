@@ -31,9 +31,9 @@ func (l *Locker) release(ctx context.Context, lease *Lease) error {
 }
 
 func (l *Locker) releaseNow(ctx context.Context, lease *Lease) error {
-	again := lease.sending()
 	sent := time.Now()
 	_, err := ask(l, ctx, true, func(ctx context.Context) (struct{}, error) {
+		again := lease.sending()
 		err := l.backend.Release(ctx, []Grant{lease.grant})[0]
 		l.answered(lease, err, again)
 		return struct{}{}, err

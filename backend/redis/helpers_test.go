@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -15,6 +16,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if url := os.Getenv(holderVariable); url != "" {
+		holdUntilLost(url)
+		return
+	}
 	goleak.VerifyTestMain(containers.Main{M: m},
 		goleak.IgnoreAnyFunction("github.com/testcontainers/testcontainers-go.(*Reaper).connect.func1"),
 		// go-redis tries a server that was down once more, up to a second after its client is closed.

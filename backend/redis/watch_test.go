@@ -45,7 +45,7 @@ func subscribers(t *testing.T, raw *redis.Client, channel string) int64 {
 	return n[channel]
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(4 * patience); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
