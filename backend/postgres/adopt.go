@@ -39,3 +39,10 @@ func (a *Adopted) check() error {
 func (a *Adopted) table() string {
 	return pgx.Identifier(strings.SplitN(a.Table, ".", 2)).Sanitize()
 }
+
+func (a *Adopted) condition() string {
+	if a.Where != "" {
+		return "(" + a.Where + ")"
+	}
+	return pgx.Identifier{a.Column}.Sanitize() + " = $1"
+}

@@ -64,6 +64,8 @@ func newBackend(d *database, settings *pgxpool.Config) (*Backend, error) {
 	switch d.config.mode {
 	case Lease:
 		b.mode = newLeases(d, connect)
+	case RowLock:
+		b.mode = newRowLocks(d, connect)
 	}
 	return b, nil
 }

@@ -33,10 +33,12 @@ type database struct {
 	// isolated: the default isolation level is not READ COMMITTED, so each statement must say that it wants it.
 	isolated atomic.Bool
 	creating sync.Mutex
+
+	tokenSQL string
 }
 
 func newDatabase(pool *pgxpool.Pool, own bool, c config) *database {
-	d := &database{pool: pool, own: own, config: c}
+	d := &database{pool: pool, own: own, config: c, tokenSQL: c.fill(tokenSQL)}
 	d.life, d.end = context.WithCancel(context.Background())
 	return d
 }

@@ -48,6 +48,9 @@ func (c config) fill(sql string) string {
 		"{durable}", durable, "{channel}", channel).Replace(sql)
 }
 
+// isOwnTable reports whether an error is about one of the backend's own tables.
+func (c config) isOwnTable(err error) bool { return strings.Contains(err.Error(), c.table) }
+
 // createLock is the advisory lock of those who create tables: CREATE TABLE IF NOT EXISTS alone fails when it is raced.
 var createLock = hash64("anylock", "create")
 

@@ -14,6 +14,9 @@ import (
 //go:embed sql/sweep.sql
 var sweepSQL string
 
+//go:embed sql/sweep_rows.sql
+var sweepRowsSQL string
+
 const (
 	sweepBatch   = 1000
 	sweepTimeout = 10 * time.Second
@@ -24,6 +27,7 @@ const (
 type sweeper struct {
 	*database
 	sql     string
+	more    string       // of the second table; empty: there is none
 	next    atomic.Int64 // in nanoseconds since 1970, when to sweep again
 	running sync.WaitGroup
 }
@@ -37,10 +41,7 @@ func (s *sweeper) sometimes() {
 	}
 	interval := s.config.retention / 4
 	wait := interval*3/4 + rand.N(interval/2)
-	if next == 0 {
-		wait = rand.N(interval) // a process that has just started may have many brothers
-	}
-	if !s.next.CompareAndSwap(next, now+int64(wait)) || next == 0 {
+	if !s.next.CompareAndSwap(next, now+int64(wait)) || next == 0 && rand.N(16) > 0 { // a process that starts has brothers
 		return
 	}
 	s.running.Go(func() {
@@ -52,18 +53,17 @@ func (s *sweeper) sometimes() {
 
 // sweep returns how many it has deleted.
 func (s *sweeper) sweep(ctx context.Context) (total int64, err error) {
-	for {
-		var n int64
-		err := s.run(ctx, statement{
-			sql:  s.sql,
-			args: []any{s.config.retention.Microseconds(), int64(sweepBatch)},
-			each: func(row pgx.CollectableRow) error { return row.Scan(&n) },
-		})
-		total += n
-		if err != nil || n < sweepBatch {
-			return total, err
+	for _, sql := range []string{s.more, s.sql} {
+		for n := int64(sweepBatch); sql != "" && n == sweepBatch && err == nil; total += n {
+			n = 0
+			err = s.run(ctx, statement{
+				sql:  sql,
+				args: []any{s.config.retention.Microseconds(), int64(sweepBatch)},
+				each: func(row pgx.CollectableRow) error { return row.Scan(&n) },
+			})
 		}
 	}
+	return total, err
 }
 
 func (s *sweeper) wait() {

@@ -1,0 +1,104 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+
+	"github.com/anylock/anylock"
+)
+
+// holds knows the attempts and grants of a session mode by their ID: the lock itself does not have one.
+type holds struct {
+	mu     sync.Mutex
+	byID   map[string]*hold
+	closed bool
+}
+
+// hold is an attempt, and then a grant.
+type hold struct {
+	id        string
+	session   *session // nil: not granted yet
+	grant     anylock.Grant
+	abandoned context.Context // ends when it is released before it is granted
+	abandon   context.CancelFunc
+}
+
+// begin notes an attempt. If the ID is granted already, it returns that; if it is under way, the earlier attempt is given up.
+func (h *holds) begin(id string) (*hold, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, anylock.ErrClosed
+	}
+	if old := h.byID[id]; old != nil {
+		if old.session != nil {
+			return &hold{id: id, session: old.session, grant: old.grant}, nil
+		}
+		old.abandon()
+	}
+	n := &hold{id: id}
+	n.abandoned, n.abandon = context.WithCancel(context.Background())
+	if h.byID == nil {
+		h.byID = make(map[string]*hold)
+	}
+	h.byID[id] = n
+	return n, nil
+}
+
+// settle notes how an attempt ended; a nil session is a failure. It reports false if it was given up meanwhile.
+func (h *holds) settle(n *hold, grant anylock.Grant, session *session) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	defer n.abandon()
+	if h.byID[n.id] != n {
+		return false
+	}
+	if session == nil {
+		delete(h.byID, n.id)
+		return false
+	}
+	n.session, n.grant = session, grant
+	return true
+}
+
+// find returns the session of a grant, or nil.
+func (h *holds) find(id string) (*session, anylock.Grant) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := h.byID[id]; n != nil {
+		return n.session, n.grant
+	}
+	return nil, anylock.Grant{}
+}
+
+// end forgets a grant and returns its session, or gives up an attempt that is under way.
+func (h *holds) end(id string) (session *session, pending bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.byID[id]
+	if n == nil {
+		return nil, false
+	}
+	delete(h.byID, id)
+	if n.session == nil {
+		n.abandon()
+		return nil, true
+	}
+	return n.session, false
+}
+
+// closeAll gives up all attempts and returns the sessions of all grants.
+func (h *holds) closeAll() (sessions []*session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for _, n := range h.byID {
+		if n.session != nil {
+			sessions = append(sessions, n.session)
+		} else {
+			n.abandon()
+		}
+	}
+	h.byID = nil
+	return sessions
+}

@@ -1,0 +1,374 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/anylock/anylock"
+)
+
+const (
+	sessionMinTTL = 100 * time.Millisecond
+	sessionMaxTTL = 24 * 24 * time.Hour // the server counts milliseconds in 31 bits
+	sessionBatch  = 100                 // pings at the same time
+
+	// insertPatience bounds how long a try waits for a transaction that is just making the row: one of LockTx, that is.
+	insertPatience = "50ms"
+)
+
+// rowLocks keeps a lock as a row that is locked in a transaction as long as the lease. The server ends the transaction when
+// it hears nothing for a TTL (idle_in_transaction_session_timeout), so that a holder that has died, stands still or is cut
+// off loses the lock as it would anywhere else.
+type rowLocks struct {
+	*database
+	conns   *connections
+	holds   holds
+	sweeper sweeper
+	rowSQL  rowStatements
+}
+
+// rowStatements are the texts that depend on the configuration. All but insert find the row by $1, the name.
+type rowStatements struct {
+	try, wait           string // the own row
+	tryOther, waitOther string // the adopted row; empty: there is none
+	insert              string
+}
+
+func (c config) rowStatements() rowStatements {
+	s := rowStatements{
+		wait:   c.fill("SELECT 1 FROM {rows} WHERE name = $1 FOR UPDATE"),
+		insert: c.fill("INSERT INTO {rows} (name) VALUES ($1) ON CONFLICT (name) DO NOTHING"),
+	}
+	s.try = s.wait + " SKIP LOCKED" // and not NOWAIT, which would put an ERROR into the server's log for each refusal
+	if a := c.adopt; a != nil {
+		// FOR KEY SHARE excludes FOR UPDATE, and lets the application update the row from its own connections.
+		s.waitOther = "SELECT 1 FROM " + a.table() + " WHERE " + a.condition() + " FOR KEY SHARE"
+		s.tryOther = s.waitOther + " SKIP LOCKED"
+	}
+	return s
+}
+
+func newRowLocks(d *database, connect connectFunc) *rowLocks {
+	return &rowLocks{
+		database: d,
+		conns:    newConnections(connect, d.config.conns),
+		sweeper:  sweeper{database: d, sql: d.config.fill(sweepSQL), more: d.config.fill(sweepRowsSQL)},
+		rowSQL:   d.config.rowStatements(),
+	}
+}
+
+func (r *rowLocks) describe() anylock.Description {
+	return anylock.Description{
+		Name:       "postgres",
+		Guarantees: sessionGuarantees(),
+		MinTTL:     sessionMinTTL, MaxTTL: sessionMaxTTL, MaxBatch: sessionBatch,
+	}
+}
+
+// sessionGuarantees are those of locks that the server forgets when it stops.
+func sessionGuarantees() anylock.Guarantees {
+	return anylock.Guarantees{
+		Exclusion: anylock.ScopeNode,
+		Fencing:   anylock.ScopeNode,
+		FIFO:      true,
+		Wake:      anylock.WakeQueue,
+		Clock:     anylock.ClockStore,
+		HoldCost:  anylock.CostConnection,
+		Survives:  anylock.HolderCrash | anylock.HolderPartition | oneServer,
+	}
+}
+
+func (r *rowLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
+	h, err := r.holds.begin(req.ID)
+	if err != nil {
+		return anylock.Grant{}, err
+	}
+	if h.session != nil { // a repeated request finds its own lock
+		from, err := h.session.prove(ctx, h.session.pingServer)
+		grant := h.grant
+		grant.From = from
+		return grant, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(h.abandoned, cancel)()
+	grant, session, err := r.lock(ctx, req)
+	if !r.holds.settle(h, grant, session) && err == nil {
+		r.conns.drop(session.seize())
+		err = anylock.Unavailable(errReleasedMeanwhile)
+	}
+	if err != nil {
+		return anylock.Grant{}, err
+	}
+	return grant, nil
+}
+
+var errReleasedMeanwhile = errors.New("the request was released before it was granted")
+
+// lock takes the lock on a connection that then is the session's.
+func (r *rowLocks) lock(ctx context.Context, req anylock.Request) (anylock.Grant, *session, error) {
+	none := func(err error) (anylock.Grant, *session, error) { return anylock.Grant{}, nil, err }
+	ttl := wholeMilliseconds(req.TTL)
+	var conn *connection
+	for try := 1; ; try++ {
+		var err error
+		if conn, err = r.conns.take(ctx); err != nil {
+			return none(err)
+		}
+		from := time.Now()
+		err = r.lockRow(ctx, conn, req, ttl)
+		if err == nil {
+			token, proven, err := r.certify(ctx, conn, req, from)
+			if err != nil {
+				r.conns.drop(conn)
+				return none(err)
+			}
+			session := newSession(conn, ttl, proven, req.Lost)
+			return anylock.Grant{Name: req.Name, ID: req.ID, Token: token, TTL: ttl, From: proven}, session, nil
+		}
+		reused := conn.reused
+		if errors.Is(err, anylock.ErrHeld) || errors.Is(err, anylock.ErrInvalid) {
+			r.conns.give(conn)
+			return none(err)
+		}
+		r.conns.drop(conn)
+		if ctx.Err() != nil || try >= 4 {
+			return none(err)
+		}
+		switch {
+		case sqlstate(err) == undefinedTable:
+			if try > 1 {
+				return none(err)
+			}
+			if err := r.createTables(ctx); err != nil {
+				return none(err)
+			}
+		case reused && isConnectionError(ctx, err):
+			r.conns.dropIdle() // they are dead as well, most likely
+		default:
+			return none(err)
+		}
+	}
+}
+
+// certify gets the token, and proves afresh that the lock is held if it came out of the server's queue, both at once.
+func (r *rowLocks) certify(ctx context.Context, conn *connection, req anylock.Request, from time.Time) (anylock.Token, time.Time, error) {
+	if !req.Wait {
+		token, err := r.nextToken(ctx, req)
+		return token, from, err
+	}
+	type answer struct {
+		token anylock.Token
+		err   error
+	}
+	tokens := make(chan answer, 1)
+	go func() {
+		token, err := r.nextToken(ctx, req)
+		tokens <- answer{token, err}
+	}()
+	from = time.Now()
+	err := conn.Ping(ctx)
+	got := <-tokens
+	return got.token, from, errors.Join(err, got.err)
+}
+
+// lockRow begins a transaction and locks the row in it. After an error nothing is locked, or the connection is broken.
+func (r *rowLocks) lockRow(ctx context.Context, conn *connection, req anylock.Request, ttl time.Duration) error {
+	name := r.config.prefix + req.Name
+	for range 5 {
+		locked, err := r.lockOnce(ctx, conn, name, req, ttl)
+		if locked || err != nil {
+			return err
+		}
+		own, other, err := r.look(ctx, conn, name, req.Name)
+		switch {
+		case err != nil:
+			return err
+		case !other:
+			return anylock.Invalidf("no row of %s belongs to the lock: the adopted row must be there", r.config.adopt.Table)
+		case own && !req.Wait:
+			holder, _ := r.lastHolder(ctx, req.Name) // nice to know
+			return &anylock.HeldError{Holder: holder}
+		case own: // it was deleted and made anew
+			continue
+		}
+		if err := r.makeRow(ctx, conn, name, req.Wait); err != nil {
+			return err
+		}
+	}
+	return anylock.Unavailable(errHandedOver)
+}
+
+// lockOnce is one round trip. If it is refused, the transaction is over.
+func (r *rowLocks) lockOnce(ctx context.Context, conn *connection, name string, req anylock.Request, ttl time.Duration) (bool, error) {
+	batch := new(pgx.Batch)
+	if conn.ttl != ttl {
+		batch.Queue("SELECT set_config('idle_in_transaction_session_timeout', $1, false)", fmt.Sprint(ttl.Milliseconds()))
+	}
+	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+	want := 1
+	var got []bool
+	note := func(rows pgx.Rows) error {
+		found := false
+		err := collect(rows, nil, func(pgx.CollectableRow) error { found = true; return nil })
+		got = append(got, found)
+		return err
+	}
+	own, other := r.rowSQL.try, r.rowSQL.tryOther
+	if req.Wait {
+		own, other = r.rowSQL.wait, r.rowSQL.waitOther
+	}
+	batch.Queue(own, name).Query(note)
+	if other != "" {
+		want++
+		batch.Queue(other, req.Name).Query(note)
+	}
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		r.rollback(ctx, conn)
+		return false, r.adoptError(err)
+	}
+	conn.ttl = ttl
+	for _, found := range got {
+		if !found {
+			want = 0
+		}
+	}
+	if want == len(got) {
+		return true, nil
+	}
+	_, err := conn.Exec(ctx, "ROLLBACK")
+	return false, err
+}
+
+// rollback ends a transaction that failed, so that the connection can be used again.
+func (r *rowLocks) rollback(ctx context.Context, conn *connection) {
+	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+		_, _ = conn.Exec(ctx, "ROLLBACK")
+	}
+}
+
+// adoptError explains errors about the adopted table.
+func (r *rowLocks) adoptError(err error) error {
+	if r.config.adopt == nil {
+		return err
+	}
+	switch sqlstate(err) {
+	case undefinedTable:
+		if !r.config.isOwnTable(err) {
+			return anylock.Invalid(err, "the adopted table is missing; correct table=")
+		}
+	case undefinedColumn:
+		return anylock.Invalid(err, "the adopted table has no such column; correct column=")
+	case insufficientPrivilege:
+		return anylock.Invalid(err, "the user may not lock rows of the adopted table; grant SELECT and UPDATE on it")
+	}
+	return err
+}
+
+// look tells which rows are there.
+func (r *rowLocks) look(ctx context.Context, conn *connection, name, plain string) (own, other bool, err error) {
+	other = true
+	if err := conn.QueryRow(ctx, r.config.fill("SELECT EXISTS (SELECT FROM {rows} WHERE name = $1)"), name).Scan(&own); err != nil {
+		return false, false, err
+	}
+	if a := r.config.adopt; a != nil {
+		err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+a.table()+" WHERE "+a.condition()+")", plain).Scan(&other)
+	}
+	return own, other, err
+}
+
+// makeRow makes the own row. LockTx may be making it in a transaction that is not over: then its lock is held.
+func (r *rowLocks) makeRow(ctx context.Context, conn *connection, name string, wait bool) error {
+	if wait {
+		_, err := conn.Exec(ctx, r.rowSQL.insert, name)
+		return err
+	}
+	batch := new(pgx.Batch)
+	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+	batch.Queue("SET LOCAL lock_timeout = '" + insertPatience + "'")
+	batch.Queue(r.rowSQL.insert, name)
+	batch.Queue("COMMIT")
+	err := conn.SendBatch(ctx, batch).Close()
+	if err != nil {
+		r.rollback(ctx, conn)
+	}
+	if sqlstate(err) == lockNotAvailable {
+		return &anylock.HeldError{}
+	}
+	return err
+}
+
+func (s *session) pingServer(ctx context.Context) error { return s.Ping(ctx) }
+
+// watch: the server's queue wakes.
+func (r *rowLocks) watch(context.Context, string) (<-chan struct{}, error) { return nil, nil }
+
+func (r *rowLocks) renew(ctx context.Context, grants []anylock.Grant) []anylock.Renewal {
+	renewals := make([]anylock.Renewal, len(grants))
+	var asking sync.WaitGroup
+	for i, g := range grants {
+		asking.Go(func() {
+			session, grant := r.holds.find(g.ID)
+			if session == nil {
+				renewals[i].Err = anylock.ErrLost
+				return
+			}
+			from, err := session.prove(ctx, session.pingServer)
+			renewals[i] = anylock.Renewal{From: from, TTL: grant.TTL, Err: err}
+		})
+	}
+	asking.Wait()
+	return renewals
+}
+
+func (r *rowLocks) release(ctx context.Context, grants []anylock.Grant) []error {
+	results := make([]error, len(grants))
+	var asking sync.WaitGroup
+	for i, g := range grants {
+		asking.Go(func() { results[i] = r.releaseOne(ctx, g) })
+	}
+	asking.Wait()
+	r.sweeper.sometimes()
+	return results
+}
+
+func (r *rowLocks) releaseOne(ctx context.Context, g anylock.Grant) error {
+	session, pending := r.holds.end(g.ID)
+	switch {
+	case pending:
+		return nil // it gives up, and closes its connection
+	case session == nil:
+		return anylock.ErrLost
+	}
+	// Nothing was written, so there is nothing to commit: a rollback does not wait for the disk.
+	err := session.use(ctx, false, func(ctx context.Context) error {
+		_, err := session.Exec(ctx, "ROLLBACK")
+		return err
+	})
+	conn := session.seize()
+	if err != nil {
+		r.conns.drop(conn)
+		return err
+	}
+	r.conns.give(conn)
+	return nil
+}
+
+func (r *rowLocks) close() {
+	r.sweeper.wait()
+	for _, session := range r.holds.closeAll() {
+		r.conns.drop(session.seize())
+	}
+	r.conns.close()
+	r.database.close()
+}
+
+// wholeMilliseconds rounds up to what the server's timeouts can count.
+func wholeMilliseconds(d time.Duration) time.Duration {
+	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
+}

@@ -1,0 +1,159 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/anylock/anylock"
+)
+
+// session is a connection that holds locks. While it is not used it is listened to, so that its end is known at once.
+type session struct {
+	*connection
+	ttl  time.Duration // the server ends it when it hears nothing for so long
+	lost func(error)   // called once if it ends by itself
+
+	turn chan struct{} // whoever has put something in may use the connection
+	life context.Context
+	kill context.CancelFunc // ends whatever is under way on it, and closes it by that
+
+	stopListening context.CancelFunc
+	listening     chan struct{} // closed when the listening is over
+
+	mu     sync.Mutex
+	dead   error // why it has ended
+	proven time.Time
+	ping   *ping // under way
+}
+
+// ping asks whether the session is still there. It is not cut off when whoever started it gives up, since that would end
+// the session: it goes on until the server must have ended that.
+type ping struct {
+	done chan struct{}
+	from time.Time
+	err  error
+}
+
+func newSession(conn *connection, ttl time.Duration, proven time.Time, lost func(error)) *session {
+	s := &session{connection: conn, ttl: ttl, lost: lost, turn: make(chan struct{}, 1), proven: proven}
+	s.life, s.kill = context.WithCancel(context.Background())
+	s.listen()
+	return s
+}
+
+// listen reads what the server says unasked: nothing, or that the session is over.
+func (s *session) listen() {
+	ctx, stop := context.WithCancel(s.life)
+	done := make(chan struct{})
+	s.stopListening, s.listening = stop, done
+	go func() {
+		defer close(done)
+		for {
+			_, err := s.WaitForNotification(ctx)
+			if err == nil {
+				continue
+			}
+			if ctx.Err() == nil || s.IsClosed() {
+				s.died(err)
+			}
+			return
+		}
+	}()
+}
+
+// died notes why the session has ended, and tells.
+func (s *session) died(err error) error {
+	s.mu.Lock()
+	first := s.dead == nil
+	if first {
+		s.dead = fmt.Errorf("%w: its connection has ended: %w", anylock.ErrLost, err)
+	}
+	dead := s.dead
+	s.mu.Unlock()
+	if first && s.lost != nil && s.life.Err() == nil {
+		s.lost(dead)
+	}
+	return dead
+}
+
+func (s *session) err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dead
+}
+
+// use runs f alone on the connection. Unless keep is set nobody listens to it afterwards, and it is the caller's.
+func (s *session) use(ctx context.Context, keep bool, f func(context.Context) error) error {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return anylock.Unavailable(context.Cause(ctx))
+	case <-s.life.Done():
+		return anylock.ErrLost
+	}
+	defer func() { <-s.turn }()
+	if s.life.Err() != nil {
+		return anylock.ErrLost
+	}
+	s.stopListening()
+	<-s.listening
+	if err := s.err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
+	err := f(ctx)
+	if s.IsClosed() {
+		return s.died(err)
+	}
+	if keep {
+		s.listen()
+	}
+	return err
+}
+
+// seize ends the session and gives its connection away, once nobody uses it any more.
+func (s *session) seize() *connection {
+	s.kill()
+	s.turn <- struct{}{}
+	s.stopListening()
+	<-s.listening
+	return s.connection
+}
+
+// prove asks the server whether the session is there, and returns the time just before that. The answer, nil, means that
+// the server keeps it for a TTL from then on.
+func (s *session) prove(ctx context.Context, ask func(context.Context) error) (time.Time, error) {
+	s.mu.Lock()
+	p := s.ping
+	if p == nil {
+		p = &ping{done: make(chan struct{})}
+		s.ping = p
+		end := s.proven.Add(s.ttl)
+		go func() {
+			ctx, cancel := context.WithDeadline(context.Background(), end)
+			defer cancel()
+			p.err = s.use(ctx, true, func(ctx context.Context) error {
+				p.from = time.Now()
+				return ask(ctx)
+			})
+			s.mu.Lock()
+			s.ping = nil
+			if p.err == nil {
+				s.proven = p.from
+			}
+			s.mu.Unlock()
+			close(p.done)
+		}()
+	}
+	s.mu.Unlock()
+	select {
+	case <-p.done:
+		return p.from, p.err
+	case <-ctx.Done():
+		return time.Time{}, anylock.Unavailable(context.Cause(ctx))
+	}
+}
