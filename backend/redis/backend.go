@@ -32,9 +32,11 @@ type Backend struct {
 	config   config
 	listener *listener
 	courtesy courtesy
-	probed   atomic.Bool
-	closed   atomic.Bool
-	own      []io.Closer // what Open has opened
+
+	unanswered unanswered
+	probed     atomic.Bool
+	closed     atomic.Bool
+	own        []io.Closer // what Open has opened
 }
 
 var _ anylock.Backend = (*Backend)(nil)
@@ -281,15 +283,16 @@ func (b *Backend) Release(ctx context.Context, grants []anylock.Grant) []error {
 	if len(grants) == 0 {
 		return results
 	}
-	calls, channels := make([]call, len(grants)), make([]string, len(grants))
+	calls, channels, labels := make([]call, len(grants)), make([]string, len(grants)), make([]string, len(grants))
 	thisCall := strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // not a secret
 	for i, g := range grants {
 		k := keysFor(b.config.prefix, g.Name)
-		channels[i] = k.channel
-		calls[i] = call{keys: []string{k.lock, k.counter}, args: []any{g.ID, k.channel, b.config.retention.Milliseconds(), thisCall}}
+		channels[i], labels[i] = k.channel, b.unanswered.label(g.ID, thisCall)
+		calls[i] = call{keys: []string{k.lock, k.counter}, args: []any{g.ID, k.channel, b.config.retention.Milliseconds(), labels[i]}}
 	}
 	replies, errs := releaseScript.runAll(ctx, b.client, calls)
 	for i, g := range grants {
+		b.unanswered.note(g.ID, labels[i], errs[i] == nil)
 		switch {
 		case errs[i] != nil:
 			results[i] = b.classify(errs[i])

@@ -101,6 +101,37 @@ func TestRepliesLost(t *testing.T) {
 	}
 }
 
+// Also a caller that repeats a release which got no answer must not be told of a loss, but one that had an answer must.
+func TestReleaseAgain(t *testing.T) {
+	server := shared(t)
+	network := containers.NewNetwork(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: network.DialContext, ContextTimeoutEnabled: true})
+	defer client.Close() //nolint:errcheck // test
+	b, name := over(t, client), unique(t)
+	mustRelease(t, b, mustAcquire(t, b, request(name, newID()))) // warm
+	g := mustAcquire(t, b, request(name, newID()))
+	network.Slow(300 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	wantClass(t, b.Release(ctx, []anylock.Grant{g})[0], anylock.ErrUnavailable)
+	network.Slow(0)
+	mustRelease(t, b, g)
+	wantClass(t, b.Release(t.Context(), []anylock.Grant{g})[0], anylock.ErrLost)
+	if b.unanswered.some.Load() {
+		t.Error("something is remembered for ever")
+	}
+}
+
+func TestUnansweredIsBounded(t *testing.T) {
+	var u unanswered
+	for range 2 * unansweredMost {
+		u.note(newID(), "x", false)
+	}
+	if len(u.labels) != unansweredMost {
+		t.Errorf("%d are remembered", len(u.labels))
+	}
+}
+
 func TestLateDuplicates(t *testing.T) {
 	b, name := open(t, shared(t).URL()), unique(t)
 	g := mustAcquire(t, b, request(name, newID()))
