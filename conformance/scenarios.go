@@ -57,7 +57,7 @@ func Scenarios() []Scenario {
 		{"B65", "samuel/go-zookeeper#20", "nobody learns that a held lock is lost", []string{"lifetime/steal-is-loss", "lifetime/lost-before-the-next-grant", "lifetime/backend-tells-loss", "lifetime/told-loss-ends-lease"}, ""},
 		{"B67", "hashicorp/vault#3511", "a dead session is used until restart", []string{"faults/returns-after-a-cut", "faults/restart"}, "own tests of backend/etcd and backend/zookeeper"},
 		{"B69", "etcd-io/etcd#13675", "a session ends just after it was made", nil, ownEtcd},
-		{"B71", "redisson/redisson#1763", "the wake-up comes before the subscription", []string{"waiting/wakes-watchers", "waiting/missed-wake-up", "waiting/failed-watch", "faults/waiter-survives-a-cut", "faults/waiter-survives-a-restart"}, ownRedis},
+		{"B71", "redisson/redisson#1763", "the wake-up comes before the subscription", []string{"waiting/wakes-watchers", "waiting/missed-wake-up", "waiting/looks-after-listening", "waiting/failed-watch", "faults/waiter-survives-a-cut", "faults/waiter-survives-a-restart"}, ownRedis},
 		{"B73", "python-zk/kazoo#760", "a try during a short reconnect leaves a contender", []string{"cancellation/refused-leaves-nothing", "cancellation/queued-wait-ends"}, ownZooKeeper},
 		{"B75", "JasperFx/wolverine#2602", "two leaders after a backend was terminated", []string{"lifetime/lost-before-the-next-grant"}, ownPostgres},
 		{"B76", "apache/curator#701", "the parent of a node is removed during an acquire", nil, ownZooKeeper},

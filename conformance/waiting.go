@@ -123,6 +123,27 @@ var waitingCases = []testCase{
 		},
 	},
 	{
+		name:    "looks-after-listening", // B71
+		promise: "A waiter looks again once it listens: a release just before that is not missed.",
+		needs:   []need{needWatch},
+		check: func(t *T) {
+			a, name := t.peer(anylock.WithTTL(t.long)), t.name("n")
+			l := a.try(name)
+			c, _ := t.probe(t.client(), func(p *probe) {
+				inner := p.watch
+				p.watch = func(ctx context.Context, name string) (<-chan struct{}, error) {
+					_ = l.Release(t.ctx)
+					return inner(ctx, name)
+				}
+			})
+			b := t.peerOn(c)
+			start := time.Now()
+			next := b.acquire(name)
+			t.within(start, 2*time.Second, "waiting for a lock that was released before the waiter listened")
+			b.release(next)
+		},
+	},
+	{
 		name:    "failed-watch", // B71
 		promise: "A waiter that cannot listen for wake-ups polls.",
 		needs:   []need{needWatch},
