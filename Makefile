@@ -6,7 +6,7 @@ GOTESTFLAGS ?=
 
 # Packages are tested two at a time: most of them wait for servers, which share the machine with them.
 TESTED_AT_ONCE ?= 2
-TEST_TIMEOUT   ?= 10m
+TEST_TIMEOUT   ?= 25m
 
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 

@@ -126,7 +126,7 @@ type stopped struct{ error }
 
 func (s stopped) Unwrap() error { return s.error }
 
-func isStopped(err error) bool { _, is := err.(stopped); return is }
+func isStopped(err error) bool { _, is := errors.AsType[stopped](err); return is }
 
 // attempt asks the store once. It returns when the caller's context, the request's time or the Locker ends, even if the
 // backend does not.
@@ -146,15 +146,15 @@ func (a *acquisition) attempt(queued bool) (*Lease, error) {
 	var g Grant
 	var err error
 	if queued {
-		g, err = askQueued(a.Locker, a.ctx, call, late)
+		g, err = askQueued(a.ctx, a.Locker, call, late)
 	} else {
-		g, err = ask(a.Locker, a.ctx, false, call, late)
+		g, err = ask(a.ctx, a.Locker, false, call, late)
 	}
 	switch {
 	case err == nil:
 		a.unknown = false
 		return a.begin(lease, grant(g, request), slept)
-	case err == errNoAnswer:
+	case errors.Is(err, errNoAnswer):
 		// It may still come, and then it is undone at once. It may be lost too: do not wait for it.
 		a.undo(grant(Grant{}, request), sent, undoPatience)
 		a.unknown = false

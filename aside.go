@@ -7,7 +7,7 @@ import (
 
 // aside runs call in a goroutine of its own, since a driver may not return when its context ends, and waits for it until
 // ctx, leave or stop does. Then call is left behind, and late gets what it returns in the end. ok tells which.
-func aside[T any](bg *tracker, ctx context.Context, leave, stop <-chan struct{}, call func() T, late func(T)) (result T, ok bool) {
+func aside[T any](ctx context.Context, bg *tracker, leave, stop <-chan struct{}, call func() T, late func(T)) (result T, ok bool) {
 	const (
 		taken     = 1
 		abandoned = 2

@@ -23,7 +23,7 @@ var errNoAnswer = errors.New("no answer")
 // A goroutine for each request costs up to half of what the request itself does, so while the store is quick and its
 // driver keeps deadlines, the request is made in the caller's own. What does not come back in time is repeated aside:
 // backends must be able to repeat a request anyway.
-func ask[T any](l *Locker, ctx context.Context, detached bool, call func(context.Context) (T, error), late func(T, error)) (T, error) {
+func ask[T any](ctx context.Context, l *Locker, detached bool, call func(context.Context) (T, error), late func(T, error)) (T, error) {
 	base, stop := ctx, l.closing
 	if detached {
 		base, stop = context.WithoutCancel(ctx), nil
@@ -43,22 +43,22 @@ func ask[T any](l *Locker, ctx context.Context, detached bool, call func(context
 		l.slow.note()
 	}
 	bounded, cancel := context.WithTimeout(base, l.cfg.requestTimeout)
-	return askAside(l, bounded, cancel, ctx.Done(), stop, call, late)
+	return askAside(bounded, l, cancel, ctx.Done(), stop, call, late)
 }
 
 // askQueued is ask for a request that waits in the store's own queue for as long as ctx lives.
-func askQueued[T any](l *Locker, ctx context.Context, call func(context.Context) (T, error), late func(T, error)) (T, error) {
+func askQueued[T any](ctx context.Context, l *Locker, call func(context.Context) (T, error), late func(T, error)) (T, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	return askAside(l, ctx, cancel, nil, l.closing, call, late)
+	return askAside(ctx, l, cancel, nil, l.closing, call, late)
 }
 
 // askAside calls cancel when the call is over, or left behind although it is not detached: then there is a stop.
-func askAside[T any](l *Locker, ctx context.Context, cancel func(), leave, stop <-chan struct{}, call func(context.Context) (T, error), late func(T, error)) (T, error) {
+func askAside[T any](ctx context.Context, l *Locker, cancel func(), leave, stop <-chan struct{}, call func(context.Context) (T, error), late func(T, error)) (T, error) {
 	type answer struct {
 		result T
 		err    error
 	}
-	got, ok := aside(&l.background, ctx, leave, stop, func() answer {
+	got, ok := aside(ctx, &l.background, leave, stop, func() answer {
 		r, err := call(ctx)
 		if err != nil && isUnknown(err) && ctx.Err() != nil {
 			err = errNoAnswer

@@ -58,8 +58,7 @@ func ExampleLocker_TryAcquire() {
 	defer lease.Release(ctx)
 
 	_, err := b.TryAcquire(ctx, "job")
-	var held *anylock.HeldError
-	if errors.As(err, &held) {
+	if held, ok := errors.AsType[*anylock.HeldError](err); ok {
 		fmt.Println("it runs already, on", held.Holder)
 	}
 	// Output: it runs already, on pod-a

@@ -155,7 +155,7 @@ func (l *Locker) shutDown(leases []*Lease) error {
 
 // error wraps err with what it is about, unless that has been done.
 func (l *Locker) error(op, name string, err error) error {
-	if e, ok := err.(*Error); ok {
+	if e, ok := err.(*Error); ok { //nolint:errorlint // one that is wrapped says less than its wrapper
 		return e
 	}
 	return &Error{Op: op, Backend: l.desc.Name, Name: name, Err: err}

@@ -84,7 +84,7 @@ func backoff(n int, first, most time.Duration) time.Duration {
 // listen asks the backend for wake-ups. It reports whether there will be any.
 func (a *acquisition) listen() (bool, error) {
 	listening, stop := context.WithCancel(a.ctx)
-	wake, err := ask(a.Locker, a.ctx, false, func(ctx context.Context) (<-chan struct{}, error) {
+	wake, err := ask(a.ctx, a.Locker, false, func(ctx context.Context) (<-chan struct{}, error) {
 		// The wake-ups must outlive the request for them.
 		giveUp := context.AfterFunc(ctx, stop)
 		wake, err := a.backend.Watch(listening, a.name)

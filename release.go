@@ -32,7 +32,7 @@ func (l *Locker) release(ctx context.Context, lease *Lease) error {
 
 func (l *Locker) releaseNow(ctx context.Context, lease *Lease) error {
 	sent := time.Now()
-	_, err := ask(l, ctx, true, func(ctx context.Context) (struct{}, error) {
+	_, err := ask(ctx, l, true, func(ctx context.Context) (struct{}, error) {
 		again := lease.sending()
 		err := l.backend.Release(ctx, []Grant{lease.grant})[0]
 		l.answered(lease, err, again)
@@ -48,7 +48,7 @@ func (l *Locker) releaseNow(ctx context.Context, lease *Lease) error {
 	}
 	l.undoLease(lease)
 	switch {
-	case err != errNoAnswer:
+	case !errors.Is(err, errNoAnswer):
 		err = Unavailable(err)
 	case ctx.Err() != nil:
 		err = fmt.Errorf("%w; the release goes on in the background", cancelled(ctx, nil))
@@ -157,7 +157,7 @@ func (l *Locker) releaseBatch(ctx context.Context, leases []*Lease) []error {
 
 // releaseGrants calls the backend aside. answered is told of each answer, also of late ones.
 func (l *Locker) releaseGrants(ctx context.Context, grants []Grant, answered func(int, error)) []error {
-	errs, ok := aside(&l.background, ctx, nil, nil, func() []error {
+	errs, ok := aside(ctx, &l.background, nil, nil, func() []error {
 		errs := l.backend.Release(ctx, grants)
 		for i, err := range errs {
 			answered(i, err)

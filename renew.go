@@ -77,7 +77,7 @@ func (l *Locker) renew(ctx context.Context, leases []*Lease) []error {
 		return errs
 	}
 	asked := time.Now()
-	renewals, ok := aside(&l.background, ctx, nil, l.closing, func() []Renewal { return l.backend.Renew(ctx, grants) },
+	renewals, ok := aside(ctx, &l.background, nil, l.closing, func() []Renewal { return l.backend.Renew(ctx, grants) },
 		func(late []Renewal) { answer(late) })
 	defer func() {
 		for _, lease := range leases {
