@@ -55,6 +55,38 @@ var cancellationCases = []testCase{
 		},
 	},
 	{
+		name:    "storm-on-a-slow-store", // B13 B19
+		promise: "Acquires cancelled while the answer is on its way return within 100 ms and leave nothing.",
+		needs:   []need{needSlow},
+		check: func(t *T) {
+			c, p := t.probe(t.client(), nil)
+			a, b, name := t.peerOn(c, anylock.WithTTL(t.long)), t.peer(), t.name("n")
+			a.release(a.try(name))
+			clean := t.leftovers()
+			a.Slow(120 * time.Millisecond)
+			for range 20 {
+				ctx, cancel := context.WithTimeout(t.ctx, rand.N(150*time.Millisecond))
+				end, _ := ctx.Deadline()
+				l, err := a.Acquire(ctx, name)
+				t.within(end, 100*time.Millisecond, "the return after the context's deadline")
+				if err == nil {
+					a.release(l)
+				} else {
+					t.wants(err, context.DeadlineExceeded)
+				}
+				cancel()
+			}
+			a.Slow(0)
+			b.free(name, time.Second, "after acquires that were cancelled under way")
+			clean(time.Second)
+			n := p.renewals()
+			time.Sleep(t.TTL)
+			if more := p.renewals() - n; more > 0 {
+				t.Errorf("%d renewals although nothing is held", more)
+			}
+		},
+	},
+	{
 		name:    "storm-on-a-held-lock", // B17 B84
 		promise: "Waits cancelled at any moment leave nothing queued, subscribed or taken.",
 		check: func(t *T) {
