@@ -393,8 +393,8 @@ func cancelSoon(parent context.Context) (context.Context, context.CancelFunc) {
 
 // heldError is the store's word on who has the lock.
 func (t *T) heldError(err error) *anylock.HeldError {
-	var held *anylock.HeldError
-	if !errors.As(err, &held) {
+	held, ok := errors.AsType[*anylock.HeldError](err)
+	if !ok {
 		t.Fatalf("error %v, want a *HeldError", err)
 	}
 	return held

@@ -23,10 +23,10 @@ var errorCases = []testCase{
 				context.Canceled, context.DeadlineExceeded}
 			for range 10 {
 				_, err := b.Backend.Acquire(t.bounded(), t.request(name, t.TTL))
-				t.heldError(err)
+				_ = t.heldError(err)
 				t.not(err, others...)
 				_, err = b.TryAcquire(t.ctx, name)
-				t.heldError(err)
+				_ = t.heldError(err)
 				t.not(err, others...)
 				var e *anylock.Error
 				if !errors.As(err, &e) || e.Op != "acquire" || e.Name != name || e.Backend != t.desc.Name {

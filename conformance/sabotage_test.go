@@ -367,8 +367,7 @@ var sabotages = []sabotage{
 	}},
 	{"RetryAfter is wrong", "waiting/retry-after", anylock.WakeNotify, func(e *evil) {
 		e.eachError(func(_ anylock.Request, err error) error {
-			var held *anylock.HeldError
-			if errors.As(err, &held) {
+			if held, ok := errors.AsType[*anylock.HeldError](err); ok {
 				held.RetryAfter *= 3
 			}
 			return err
@@ -376,8 +375,7 @@ var sabotages = []sabotage{
 	}},
 	{"the holder's label belongs to another", "values/holder-label", anylock.WakeNotify, func(e *evil) {
 		e.eachError(func(r anylock.Request, err error) error {
-			var held *anylock.HeldError
-			if errors.As(err, &held) {
+			if held, ok := errors.AsType[*anylock.HeldError](err); ok {
 				held.Holder = "me"
 			}
 			return err

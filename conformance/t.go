@@ -346,13 +346,11 @@ func (t *T) grant(c Client, r anylock.Request) anylock.Grant {
 }
 
 // heldByOther checks that a backend refuses a fresh request for the name.
-func (t *T) heldByOther(c Client, name, when string) *anylock.HeldError {
+func (t *T) heldByOther(c Client, name, when string) {
 	_, err := c.Backend.Acquire(t.bounded(), t.request(name, t.TTL))
-	var held *anylock.HeldError
-	if !errors.As(err, &held) {
+	if _, held := errors.AsType[*anylock.HeldError](err); !held {
 		t.Fatalf("%s: Backend.Acquire: %v, want a *HeldError", when, err)
 	}
-	return held
 }
 
 // freed checks that a backend grants the name within limit, and releases it.

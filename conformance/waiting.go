@@ -214,7 +214,8 @@ var waitingCases = []testCase{
 			if t.KeepsAlive {
 				a.Cut()
 			}
-			known := t.heldByOther(b.Client, name, "the dead holder's lock").RetryAfter > 0
+			_, err := b.TryAcquire(t.ctx, name)
+			known := t.heldError(err).RetryAfter > 0
 			start := time.Now()
 			l := b.acquire(name)
 			limit := g.TTL + 6*time.Second
