@@ -24,6 +24,7 @@ type acquisition struct {
 	unknown    bool       // the store may have granted id
 	wake       <-chan struct{}
 	stopWaking context.CancelFunc
+	deaf       bool // the backend cannot wake
 }
 
 func (l *Locker) acquire(ctx context.Context, name string, wait bool, opts []AcquireOption) (*Lease, error) {

@@ -20,7 +20,7 @@ const (
 // pause waits until it makes sense to ask the store again; n counts the attempts and err is what the last one got.
 func (a *acquisition) pause(n int, err error) error {
 	held := errors.Is(err, ErrHeld)
-	if held && a.wake == nil && a.desc.Guarantees.Wake == WakeNotify {
+	if held && a.wake == nil && !a.deaf && a.desc.Guarantees.Wake == WakeNotify {
 		listening, err := a.listen()
 		if err != nil {
 			return err
@@ -83,24 +83,33 @@ func backoff(n int, first, most time.Duration) time.Duration {
 
 // listen asks the backend for wake-ups. It reports whether there will be any.
 func (a *acquisition) listen() (bool, error) {
-	listening, stop := context.WithCancel(a.ctx)
-	wake, err := ask(a.ctx, a.Locker, false, func(ctx context.Context) (<-chan struct{}, error) {
-		// The wake-ups must outlive the request for them.
-		giveUp := context.AfterFunc(ctx, stop)
+	type watch struct {
+		wake <-chan struct{}
+		stop context.CancelFunc
+	}
+	w, err := ask(a.ctx, a.Locker, false, func(ctx context.Context) (watch, error) {
+		listening, stop := context.WithCancel(a.ctx) // the wake-ups outlive the request for them
+		inTime := context.AfterFunc(ctx, stop)
 		wake, err := a.backend.Watch(listening, a.name)
-		if !giveUp() {
-			return nil, errNoAnswer
+		if !inTime() && err == nil {
+			err = errNoAnswer
 		}
-		return wake, err
-	}, nil)
-	if err != nil || wake == nil {
-		stop()
-		if errors.Is(err, ErrInvalid) || errors.Is(err, ErrClosed) {
-			return false, err
+		if err != nil {
+			stop()
 		}
+		return watch{wake, stop}, err
+	}, func(late watch, _ error) { late.stop() })
+	switch {
+	case errors.Is(err, ErrInvalid), errors.Is(err, ErrClosed):
+		return false, err
+	case err != nil:
+		return false, nil //nolint:nilerr // the waiter polls, and tries to listen again
+	case w.wake == nil:
+		w.stop()
+		a.deaf = true
 		return false, nil
 	}
-	a.wake, a.stopWaking = wake, stop
+	a.wake, a.stopWaking = w.wake, w.stop
 	return true, nil
 }
 

@@ -1,4 +1,4 @@
-// Flashsale sells 100 phones to 5,000 buyers who all come at once, from 50 pods, out of a stock that is read and written
+// Flashsale sells 100 phones to 5,000 buyers who all come at once, from 10 pods, out of a stock that is read and written
 // in two steps. It does so twice: without a lock, which sells phones that do not exist, and with anylock.
 //
 //	go run ./examples/flashsale
@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags.StringVar(&s.stockURL, "stock", "memory://", "`URL` of the stock: memory:// or a Redis")
 	flags.IntVar(&s.phones, "phones", 100, "phones in stock")
 	flags.IntVar(&s.buyers, "buyers", 5000, "buyers who come at once")
-	flags.IntVar(&s.pods, "pods", 50, "pods, each a client of the lock store of its own")
+	flags.IntVar(&s.pods, "pods", 10, "pods, each a client of the lock store of its own")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,19 +111,28 @@ func sell(ctx context.Context, stock stock) (bool, error) {
 	return true, nil
 }
 
-// showProgress keeps a line up to date until the function that it returns is called.
+// showProgress says every now and then how far it is, until the function that it returns is called. On a terminal it
+// keeps to one line.
 func showProgress(w io.Writer, title string, of int, served func() int64) (stop func()) {
+	every, begin, end := time.Second, "", "\n"
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			every, begin, end = 100*time.Millisecond, "\r", ""
+		}
+	}
 	done := make(chan struct{})
 	var gone sync.WaitGroup
 	gone.Go(func() {
-		tick := time.NewTicker(100 * time.Millisecond)
+		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
-			fmt.Fprintf(w, "\r%s: %d of %d buyers served ", title, served(), of)
 			select {
 			case <-tick.C:
+				fmt.Fprintf(w, "%s%s: %d of %d buyers served%s", begin, title, served(), of, end)
 			case <-done:
-				fmt.Fprintf(w, "\r%s\r", strings.Repeat(" ", 60))
+				if begin != "" {
+					fmt.Fprintf(w, "\r%s\r", strings.Repeat(" ", 60))
+				}
 				return
 			}
 		}
