@@ -12,7 +12,7 @@ var batchCases = []testCase{
 	{
 		name:    "renew-in-order",
 		promise: "Renew answers for each grant of a batch, in order: nil for what lives and ErrLost for what does not.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c := t.client()
 			grants, alive := t.mixed(c)
 			before := time.Now()
@@ -38,7 +38,7 @@ var batchCases = []testCase{
 	{
 		name:    "release-in-order",
 		promise: "Release answers for each grant of a batch, in order, and ends exactly those that it names.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, other := t.client(), t.client()
 			grants, alive := t.mixed(c)
 			errs := c.Backend.Release(t.bounded(), slices.Clone(grants))
@@ -61,7 +61,7 @@ var batchCases = []testCase{
 	{
 		name:    "whole-id", // B04 B24
 		promise: "An ID that is not exactly the holder's renews nothing and releases nothing.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, other, name := t.client(), t.client(), t.name("n")
 			g := t.grant(c, t.request(name, t.long))
 			for what, id := range map[string]string{
@@ -84,7 +84,7 @@ var batchCases = []testCase{
 	{
 		name:    "whole-name",
 		promise: "A grant of one name renews and releases nothing under another, even with the same ID.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, other := t.client(), t.client()
 			g := t.grant(c, t.request(t.name("n"), t.long))
 			wrong := anylock.Grant{Name: t.name("n2"), ID: g.ID}
@@ -97,7 +97,7 @@ var batchCases = []testCase{
 	{
 		name:    "release-by-name-and-id",
 		promise: "Name and ID are enough to release: the core also releases what it never got an answer for.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, other, name := t.client(), t.client(), t.name("n")
 			g := t.grant(c, t.request(name, t.long))
 			t.must(c.Backend.Release(t.bounded(), bare(g))[0], "Release with name and ID")
@@ -111,7 +111,7 @@ var batchCases = []testCase{
 	{
 		name:    "empty",
 		promise: "An empty batch does nothing.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c := t.client()
 			if n := len(c.Backend.Renew(t.bounded(), nil)); n != 0 {
 				t.Errorf("%d renewals of nothing", n)
@@ -124,7 +124,7 @@ var batchCases = []testCase{
 	{
 		name:    "concurrent", // B126
 		promise: "All methods of a backend may be called at once, for many names and for one.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c := t.client()
 			n := min(16, t.MaxHolds)
 			t.parallel(n, func(i int) {
@@ -150,7 +150,7 @@ var batchCases = []testCase{
 }
 
 // mixed makes a batch in which every second grant is gone: released, or never given.
-func (t *T) mixed(c Client) (grants []anylock.Grant, alive []bool) {
+func (t *tester) mixed(c Client) (grants []anylock.Grant, alive []bool) {
 	n := min(t.desc.MaxBatch, 12, t.MaxHolds-1)
 	for i := range n {
 		r := t.request(t.name(fmt.Sprint(i)), t.long)
@@ -166,7 +166,7 @@ func (t *T) mixed(c Client) (grants []anylock.Grant, alive []bool) {
 	return grants, alive
 }
 
-func (t *T) endAll(c Client, grants []anylock.Grant) { c.Backend.Release(t.bounded(), grants) }
+func (t *tester) endAll(c Client, grants []anylock.Grant) { c.Backend.Release(t.bounded(), grants) }
 
 // bare is g with only what every backend must be able to release by.
 func bare(g anylock.Grant) []anylock.Grant { return []anylock.Grant{{Name: g.Name, ID: g.ID}} }

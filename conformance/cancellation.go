@@ -14,7 +14,7 @@ var cancellationCases = []testCase{
 	{
 		name:    "dead-context-takes-nothing", // B15
 		promise: "An acquire whose context has ended before the call does not ask the store and takes nothing.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, p := t.probe(t.client(), nil)
 			a, b, name := t.peerOn(c), t.peer(), t.name("n")
 			dead, cancel := context.WithCancel(t.ctx)
@@ -35,7 +35,7 @@ var cancellationCases = []testCase{
 	{
 		name:    "storm-on-a-free-lock", // B10 B13 B19
 		promise: "Acquires cancelled at any moment leave nothing in the store for longer than a second.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
 			clean := t.leftovers()
 			got := 0
@@ -58,7 +58,7 @@ var cancellationCases = []testCase{
 		name:    "storm-on-a-slow-store", // B13 B19
 		promise: "Acquires cancelled while the answer is on its way return within 100 ms and leave nothing.",
 		needs:   []need{needSlow},
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, p := t.probe(t.client(), nil)
 			a, b, name := t.peerOn(c, anylock.WithTTL(t.long)), t.peer(), t.name("n")
 			a.release(a.try(name))
@@ -89,7 +89,7 @@ var cancellationCases = []testCase{
 	{
 		name:    "storm-on-a-held-lock", // B17 B84
 		promise: "Waits cancelled at any moment leave nothing queued, subscribed or taken.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, c, name := t.peer(anylock.WithTTL(t.long)), t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
 			clean := t.leftovers()
 			l := a.try(name)
@@ -110,7 +110,7 @@ var cancellationCases = []testCase{
 	{
 		name:    "unknown-is-undone", // B02 B08 B10
 		promise: "An acquire that was granted without the caller learning it is undone within a second.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, _ := t.probe(t.client(), func(p *probe) {
 				inner := p.acquire
 				p.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
@@ -133,7 +133,7 @@ var cancellationCases = []testCase{
 	{
 		name:    "repeat-finds-its-own", // B02
 		promise: "An Acquire that is repeated because the answer was lost finds its own lock and is not held up by it.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			var first atomic.Bool
 			c, p := t.probe(t.client(), func(p *probe) {
 				inner := p.acquire
@@ -160,7 +160,7 @@ var cancellationCases = []testCase{
 	{
 		name:    "late-answer-is-undone", // B13 B19
 		promise: "A cancelled acquire returns at once, and what the store grants later is undone.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			for _, late := range []string{"the answer is late", "the request is late"} {
 				answer := make(chan struct{})
 				c, p := t.probe(t.client(), func(p *probe) {
@@ -200,7 +200,7 @@ var cancellationCases = []testCase{
 	{
 		name:    "refused-leaves-nothing", // B73 B108
 		promise: "An attempt that was refused is not granted later: nothing of it is left in the store.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, c, name := t.client(), t.client(), t.client(), t.name("n")
 			clean := t.leftovers()
 			for range 5 {
@@ -222,7 +222,7 @@ var cancellationCases = []testCase{
 		name:    "queued-wait-ends", // B73 B84
 		promise: "A request in the store's queue returns when its context ends, and leaves nothing queued.",
 		needs:   []need{needQueue},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, c, name := t.client(), t.client(), t.client(), t.name("n")
 			clean := t.leftovers()
 			for range 5 {
@@ -251,7 +251,7 @@ var cancellationCases = []testCase{
 		name:    "black-hole", // B11 B100 B118
 		promise: "With the store silent, a cancelled Acquire returns within 100 ms, and nothing is left once the store is back.",
 		needs:   []need{needCut},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
 			a.release(a.try(name))
 			clean := t.leftovers()
@@ -283,7 +283,7 @@ var cancellationCases = []testCase{
 		name:    "black-hole-with-holder",
 		promise: "A waiter whose network is cut while it waits still returns when its context ends.",
 		needs:   []need{needCut},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(anylock.WithTTL(t.long)), t.name("n")
 			l := a.try(name)
 			ctx, cancel := context.WithCancel(t.ctx)
@@ -302,7 +302,7 @@ var cancellationCases = []testCase{
 		name:    "silent-store-is-bounded", // B92 B100 B118
 		promise: "With the store silent, every call ends by its request timeout with ErrUnavailable, also without a deadline.",
 		needs:   []need{needCut},
-		check: func(t *T) {
+		check: func(t *tester) {
 			const timeout = 300 * time.Millisecond
 			a, name := t.peer(anylock.WithRequestTimeout(timeout)), t.name("n")
 			l := a.try(t.name("held"), anylock.WithTTL(t.long))
@@ -329,7 +329,7 @@ var cancellationCases = []testCase{
 		name:    "keeps-deadlines", // B11 B100
 		promise: "Where the backend says so, its methods return with their context's deadline, on a silent network too.",
 		needs:   []need{needCut, needDeadlines},
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, name := t.client(), t.name("n")
 			g := t.grant(c, t.request(name, t.long))
 			for what, call := range map[string]func(ctx context.Context) error{
@@ -363,7 +363,7 @@ var cancellationCases = []testCase{
 		name:    "close-in-a-black-hole",
 		promise: "Close is bounded when the store is silent.",
 		needs:   []need{needCut},
-		check: func(t *T) {
+		check: func(t *tester) {
 			const timeout = 200 * time.Millisecond
 			a := t.peer(anylock.WithRequestTimeout(timeout))
 			l := a.try(t.name("n"))
@@ -392,7 +392,7 @@ func cancelSoon(parent context.Context) (context.Context, context.CancelFunc) {
 }
 
 // heldError is the store's word on who has the lock.
-func (t *T) heldError(err error) *anylock.HeldError {
+func (t *tester) heldError(err error) *anylock.HeldError {
 	held, ok := errors.AsType[*anylock.HeldError](err)
 	if !ok {
 		t.Fatalf("error %v, want a *HeldError", err)

@@ -16,7 +16,7 @@ var errorCases = []testCase{
 	{
 		name:    "contention-is-held", // B59 B130
 		promise: "A lock that somebody else has gives ErrHeld and no other class, from backend and Locker alike.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			l := a.try(name, anylock.WithHolder("the holder"))
 			others := []error{anylock.ErrLost, anylock.ErrUnavailable, anylock.ErrInvalid, anylock.ErrClosed, anylock.ErrReleased,
@@ -40,7 +40,7 @@ var errorCases = []testCase{
 		name:    "outage-is-not-held", // B100 B112 B130
 		promise: "A store that does not answer gives ErrUnavailable, and never ErrHeld or ErrLost.",
 		needs:   []need{needCut},
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, other, name := t.client(), t.client(), t.name("n")
 			g := t.grant(c, t.request(t.name("own"), t.long))
 			theirs := t.grant(other, t.request(name, t.long))
@@ -69,7 +69,7 @@ var errorCases = []testCase{
 	{
 		name:    "driver-error-reachable", // B130 B132
 		promise: "The cause of an error is reachable by errors.As and errors.Is through every wrapper.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, _ := t.probe(t.client(), func(p *probe) {
 				p.acquire = func(context.Context, anylock.Request) (anylock.Grant, error) {
 					return anylock.Grant{}, fmt.Errorf("driver: %w", errStaged)
@@ -84,7 +84,7 @@ var errorCases = []testCase{
 	{
 		name:    "refusal-is-final", // B94 B110
 		promise: "A store that refuses for good gives ErrInvalid at once, also to an Acquire that could wait.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, p := t.probe(t.client(), func(p *probe) {
 				p.acquire = func(context.Context, anylock.Request) (anylock.Grant, error) {
 					return anylock.Grant{}, anylock.Invalid(errStaged, "grant the right")
@@ -104,7 +104,7 @@ var errorCases = []testCase{
 	{
 		name:    "lost-is-not-unavailable", // B132
 		promise: "A lost lease and a store that does not answer are told apart in Renew.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			var lost atomic.Bool
 			c, _ := t.probe(t.client(), func(p *probe) {
 				p.renew = func(_ context.Context, grants []anylock.Grant) []anylock.Renewal {
@@ -135,7 +135,7 @@ var errorCases = []testCase{
 	{
 		name:    "no-secrets", // B134
 		promise: "No error and no log record contains an ID or a password.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, p := t.probe(t.client(), nil)
 			a, b, name := t.peerOn(c, anylock.WithoutRenewal(), anylock.WithRequestTimeout(300*time.Millisecond)), t.peer(), t.name("n")
 			var texts []string
@@ -184,7 +184,7 @@ var errorCases = []testCase{
 	{
 		name:    "quiet-contention", // B134
 		promise: "Contention and cancelled waits are not logged above Debug.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			var log syncBuffer
 			logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 			a, b, name := t.peer(anylock.WithLogger(logger)), t.peer(anylock.WithLogger(logger)), t.name("n")
@@ -212,7 +212,7 @@ var errorCases = []testCase{
 	{
 		name:    "quiet-outage", // B134
 		promise: "An outage is logged at Warn, in a few lines however many locks are held.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			var log syncBuffer
 			var down atomic.Bool
 			c, _ := t.probe(t.client(), func(p *probe) {

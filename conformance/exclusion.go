@@ -14,7 +14,7 @@ var exclusionCases = []testCase{
 	{
 		name:    "held-by-one", // B87 B89
 		promise: "While a lease is held, every other acquire is refused with ErrHeld: from other clients and from the same.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			lease := a.try(name)
 			for range 20 {
@@ -33,7 +33,7 @@ var exclusionCases = []testCase{
 	{
 		name:    "sessions-do-not-reenter", // B87 B89
 		promise: "A client refuses a second request for a name that it holds itself: no session, connection or process re-enters.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, name := t.client(), t.name("n")
 			g := t.grant(c, t.request(name, t.long))
 			for range 20 {
@@ -45,7 +45,7 @@ var exclusionCases = []testCase{
 	{
 		name:    "one-winner",
 		promise: "Of many who try a free lock at once one gets it, and all others are told ErrHeld and nothing else.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			peers := []*peer{t.peer(), t.peer(), t.peer(), t.peer()}
 			for round := range 5 {
 				name := t.name(fmt.Sprint(round))
@@ -68,7 +68,7 @@ var exclusionCases = []testCase{
 	{
 		name:    "race", // B24 B53
 		promise: "However many clients race for a name, no two of them ever trust it at the same time.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			h := t.race(8, 8, 1500)
 			if err := h.Overlaps(); err != nil {
 				t.Errorf("%v", err)
@@ -79,7 +79,7 @@ var exclusionCases = []testCase{
 		name:    "race-of-overstayers", // B20
 		promise: "Holders that overstay, release late or never do not let two others in.",
 		needs:   []need{needLapse},
-		check: func(t *T) {
+		check: func(t *tester) {
 			if err := t.overstay().Overlaps(); err != nil {
 				t.Errorf("%v", err)
 			}
@@ -88,7 +88,7 @@ var exclusionCases = []testCase{
 }
 
 // race lets processes with several goroutines each take and give back one lock, grants times in all or for some seconds.
-func (t *T) race(processes, each, grants int) *History {
+func (t *tester) race(processes, each, grants int) *History {
 	name := t.name("n")
 	h := new(History)
 	var left atomic.Int64
@@ -122,7 +122,7 @@ func (t *T) race(processes, each, grants int) *History {
 }
 
 // overstay is a race of holders that often let their lease expire, and then release it all the same.
-func (t *T) overstay() *History {
+func (t *tester) overstay() *History {
 	name := t.name("n")
 	h := new(History)
 	end := time.Now().Add(8 * t.TTL)

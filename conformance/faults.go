@@ -15,7 +15,7 @@ var faultCases = []testCase{
 		name:    "reply-lost-on-acquire", // B02 B08 B19
 		promise: "An acquire whose reply got lost is never taken for contention: it ends held or undone.",
 		needs:   []need{needDropReply},
-		check: func(t *T) {
+		check: func(t *tester) {
 			for _, try := range []bool{true, false} {
 				a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
 				a.release(a.try(t.name("warm-up")))
@@ -41,7 +41,7 @@ var faultCases = []testCase{
 		name:    "reply-lost-on-renew", // B33
 		promise: "A renewal whose reply got lost does not lose the lease.",
 		needs:   []need{needDropReply},
-		check: func(t *T) {
+		check: func(t *tester) {
 			if t.desc.Guarantees.HoldCost == anylock.CostConnection {
 				t.Skipf("the lock goes with its connection")
 			}
@@ -62,7 +62,7 @@ var faultCases = []testCase{
 		name:    "reply-lost-on-release", // B04 B06
 		promise: "A release whose reply got lost has ended the lease, and doing it again harms no later holder.",
 		needs:   []need{needDropReply},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
 			l := a.try(name)
 			a.DropReply()
@@ -84,7 +84,7 @@ var faultCases = []testCase{
 		name:    "returns-after-a-cut", // B06 B63 B67 B120
 		promise: "A client that was cut off for longer than a TTL works again as soon as its network does.",
 		needs:   []need{needCut},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			l := a.try(name)
 			a.Cut()
@@ -107,7 +107,7 @@ var faultCases = []testCase{
 		name:    "waiter-survives-a-cut", // B63 B71
 		promise: "A waiter that was cut off for a moment gets the lock when its network is back, though it missed the wake-up.",
 		needs:   []need{needCut},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(anylock.WithRequestTimeout(10*time.Second)), t.name("n")
 			l := a.try(name)
 			got := make(chan error, 1)
@@ -134,7 +134,7 @@ var faultCases = []testCase{
 		name:    "slow-store", // B51
 		promise: "A grant that arrives when its window is over is not returned but undone: there are no dead leases.",
 		needs:   []need{needSlow},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithRequestTimeout(3*t.TTL)), t.peer(), t.name("n")
 			a.Slow(t.TTL)
 			l, err := a.TryAcquire(t.ctx, name)
@@ -151,7 +151,7 @@ var faultCases = []testCase{
 		name:    "slow-but-alive",
 		promise: "A store that answers slowly, but in time, is as good as a quick one: nothing is lost and nothing fails.",
 		needs:   []need{needSlow},
-		check: func(t *T) {
+		check: func(t *tester) {
 			delay := 150 * time.Millisecond
 			var lost atomic.Int32
 			hooks := anylock.WithHooks(anylock.Hooks{Lost: func(anylock.Event) { lost.Add(1) }})
@@ -186,7 +186,7 @@ var faultCases = []testCase{
 		name:    "steal", // B31
 		promise: "After a lock was removed by hand the old holder is told, its calls are refused, and the next has a greater token.",
 		needs:   []need{needSteal},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.client(), t.client(), t.name("n")
 			old := t.grant(a, t.request(name, t.TTL))
 			t.must(t.Steal(t.ctx, name), "Steal")
@@ -204,7 +204,7 @@ var faultCases = []testCase{
 		name:    "foreign-tool",
 		promise: "Another tool that shares the name excludes us, and we exclude it.",
 		needs:   []need{needForeign},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, name := t.peer(anylock.WithTTL(t.long)), t.name("n")
 			free, err := t.Foreign(t.ctx, name)
 			t.must(err, "the other tool's acquire of a free lock")
@@ -232,7 +232,7 @@ var faultCases = []testCase{
 		name:    "paused-store", // B118
 		promise: "While the store stands still leases end with their window and calls end in time; afterwards all works again.",
 		needs:   []need{needPause},
-		check: func(t *T) {
+		check: func(t *tester) {
 			const timeout = 500 * time.Millisecond
 			a, b, name := t.peer(anylock.WithRequestTimeout(timeout)), t.peer(anylock.WithRequestTimeout(timeout)), t.name("n")
 			l := a.try(name)
@@ -265,7 +265,7 @@ var faultCases = []testCase{
 		name:    "restart", // B63 B67 B90
 		promise: "When the store is killed and comes back there is one holder at a time, if the backend says so, and all works.",
 		needs:   []need{needRestart},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			b.release(b.try(t.name("warm-up")))
 			l := a.try(name)
@@ -280,7 +280,7 @@ var faultCases = []testCase{
 		name:    "waiter-survives-a-restart", // B63 B71
 		promise: "A waiter gets the lock although the store was restarted while it waited.",
 		needs:   []need{needRestart},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithRequestTimeout(30*time.Second)), t.peer(anylock.WithRequestTimeout(30*time.Second)), t.name("n")
 			l := a.try(name)
 			got := make(chan error, 1)
@@ -306,7 +306,7 @@ var faultCases = []testCase{
 		name:    "promotion", // B112
 		promise: "When a replica takes over there is one holder at a time, if the backend says so.",
 		needs:   []need{needPromote},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
 			l := a.try(name)
 			t.must(t.Promote(t.ctx), "Promote")
@@ -319,7 +319,7 @@ var faultCases = []testCase{
 		name:    "store-clock-step", // B136
 		promise: "When the store's clock jumps there is one holder at a time, if the backend says so.",
 		needs:   []need{needStepClock},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b := t.peer(anylock.WithTTL(t.long)), t.peer()
 			for _, step := range []time.Duration{time.Hour, -time.Hour} {
 				name := t.name(step.String())
@@ -342,7 +342,7 @@ var faultCases = []testCase{
 	{
 		name:    "storm", // B29 B126
 		promise: "Acquires, cancels, renewals, losses, releases and Close at once: no panic, no race, nothing left, one holder.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			name := t.name("n")
 			var inside atomic.Int32
 			clean := t.leftovers()
@@ -378,7 +378,7 @@ var faultCases = []testCase{
 }
 
 // watch tries to get in for a while after a fault, and reports if that works while the lease is still trusted.
-func (t *T) watch(l *anylock.Lease, b *peer, name string, f anylock.Fault) {
+func (t *tester) watch(l *anylock.Lease, b *peer, name string, f anylock.Fault) {
 	for end := time.Now().Add(2 * t.TTL); time.Now().Before(end) && l.Err() == nil; time.Sleep(t.TTL / 50) {
 		next, err := b.TryAcquire(t.ctx, name)
 		if err != nil {

@@ -12,7 +12,7 @@ var fencingCases = []testCase{
 	{
 		name:    "grows-over-release",
 		promise: "Each grant's token is positive and greater than that of every earlier grant of the name, whoever gets it.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			grows := t.growing()
 			for range 20 {
@@ -27,7 +27,7 @@ var fencingCases = []testCase{
 	{
 		name:    "grows-in-a-race",
 		promise: "Of two grants the later has the greater token, also when many clients race.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			h := t.race(8, 8, 500)
 			if err := h.Disorder(); err != nil {
 				t.Errorf("%v", err)
@@ -38,7 +38,7 @@ var fencingCases = []testCase{
 		name:    "grows-over-expiry",
 		promise: "Tokens keep growing when leases expire instead of being released.",
 		needs:   []need{needExpiry},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.client(), t.client(), t.name("n")
 			grows := t.growing()
 			first := t.grant(a, t.request(name, t.TTL))
@@ -55,7 +55,7 @@ var fencingCases = []testCase{
 		name:    "grows-over-steal",
 		promise: "Tokens keep growing when the lock is removed by hand.",
 		needs:   []need{needSteal},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			grows := t.growing()
 			for range 3 {
@@ -71,7 +71,7 @@ var fencingCases = []testCase{
 		name:    "grows-over-restart",
 		promise: "Tokens keep growing when the store is killed and comes back.",
 		needs:   []need{needRestart, needFence},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			grows := t.growing()
 			l := a.try(name)
@@ -86,7 +86,7 @@ var fencingCases = []testCase{
 		name:    "grows-over-promotion",
 		promise: "Tokens keep growing when a replica takes over, if the backend says so.",
 		needs:   []need{needPromote, needFence},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, name := t.peer(), t.name("n")
 			first := a.free(name, t.TTL, "at first")
 			t.must(t.Promote(t.ctx), "Promote")
@@ -98,7 +98,7 @@ var fencingCases = []testCase{
 	{
 		name:    "min-token",
 		promise: "A grant's token is at least Request.MinToken, and later ones grow from there.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			l := a.try(name)
 			floor := l.Token() + 1<<40
@@ -128,7 +128,7 @@ var fencingCases = []testCase{
 	{
 		name:    "repeat-keeps-token", // B02
 		promise: "An Acquire repeated with the same ID finds its own lock and answers with the same token.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.client(), t.client(), t.name("n")
 			r := t.request(name, t.long)
 			first := t.grant(a, r)
@@ -144,7 +144,7 @@ var fencingCases = []testCase{
 }
 
 // growing returns a check that each token is greater than those before.
-func (t *T) growing() func(token anylock.Token, when string) {
+func (t *tester) growing() func(token anylock.Token, when string) {
 	var last anylock.Token
 	return func(token anylock.Token, when string) {
 		if token <= last {
@@ -155,7 +155,7 @@ func (t *T) growing() func(token anylock.Token, when string) {
 }
 
 // broken reports that exclusion or fencing did not survive a fault: a failure if the backend claims that it does.
-func (t *T) broken(f anylock.Fault, format string, args ...any) {
+func (t *tester) broken(f anylock.Fault, format string, args ...any) {
 	if t.desc.Guarantees.Survives&f != 0 {
 		t.Errorf(format, args...)
 		return
@@ -179,7 +179,7 @@ func (p *peer) recovers(name, when string) (token anylock.Token) {
 	return token
 }
 
-func (t *T) restart() {
+func (t *tester) restart() {
 	t.must(t.Kill(t.ctx), "Kill")
 	t.must(t.Start(t.ctx), "Start")
 }

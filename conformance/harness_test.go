@@ -53,18 +53,18 @@ func TestCasesHaveNamesAndPromises(t *testing.T) {
 
 func TestFailuresAreCollected(t *testing.T) {
 	s := plainSuite(t)
-	for what, check := range map[string]func(*T){
-		"one of many": func(t *T) {
+	for what, check := range map[string]func(*tester){
+		"one of many": func(t *tester) {
 			t.parallel(4, func(i int) {
 				if i == 2 {
 					t.Fatalf("broken here")
 				}
 			})
 		},
-		"panic": func(*T) { panic("broken here") },
-		"wants": func(t *T) { t.wants(nil, anylock.ErrHeld) },
-		"leak":  func(t *T) { go func() { <-time.After(20 * time.Second) }() },
-		"in vain": func(t *T) {
+		"panic": func(*tester) { panic("broken here") },
+		"wants": func(t *tester) { t.wants(nil, anylock.ErrHeld) },
+		"leak":  func(t *tester) { go func() { <-time.After(20 * time.Second) }() },
+		"in vain": func(t *tester) {
 			t.peer().refused(t.name("n"), "nobody has it")
 		},
 	} {
@@ -76,7 +76,7 @@ func TestFailuresAreCollected(t *testing.T) {
 }
 
 func TestMissingHookSkipsByName(t *testing.T) {
-	r := plainSuite(t).run(testCase{name: "x", needs: []need{needRestart, needSteal}, check: func(t *T) { t.Errorf("ran") }})
+	r := plainSuite(t).run(testCase{name: "x", needs: []need{needRestart, needSteal}, check: func(t *tester) { t.Errorf("ran") }})
 	if len(r.failures) > 0 || r.skipped != "needs Harness.Kill and Start; Harness.Steal" {
 		t.Errorf("%+v", r)
 	}

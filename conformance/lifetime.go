@@ -17,7 +17,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "renewed-while-held",
 		promise: "A lease outlives its TTL by renewal: it is never lost while the store answers, and nobody else gets in.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			l := a.try(name)
 			first := l.Deadline()
@@ -34,7 +34,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "renewal-rate", // B45
 		promise: "A lease is renewed two to six times in its TTL.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, p := t.probe(t.client(), nil)
 			a := t.peerOn(c)
 			l := a.try(t.name("n"), anylock.WithTTL(t.TTL))
@@ -48,7 +48,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "long-ttl-few-renewals", // B45
 		promise: "A lease with a long TTL is not renewed long before it needs to be.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, p := t.probe(t.client(), nil)
 			a := t.peerOn(c)
 			l := a.try(t.name("n"), anylock.WithTTL(t.long))
@@ -62,7 +62,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "window-within-grant", // B49
 		promise: "A grant lasts at least as long as asked for, and its window starts inside the call that got it.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c := t.client()
 			before := time.Now()
 			g := t.grant(c, t.request(t.name("n"), t.TTL))
@@ -78,7 +78,7 @@ var lifetimeCases = []testCase{
 		name:    "window-from-sending",
 		promise: "The trust window is counted from when the request left, not from when the reply came.",
 		needs:   []need{needSlow},
-		check: func(t *T) {
+		check: func(t *tester) {
 			delay := min(t.TTL/3, 500*time.Millisecond)
 			c := t.client()
 			g := t.grant(c, t.request(t.name("warm-up"), t.TTL))
@@ -98,7 +98,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "window-after-waiting", // B51
 		promise: "A lock that was won after a long wait comes with a full window: never a dead lease, never more than its TTL.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			l := a.try(name)
 			time.AfterFunc(2*t.TTL, func() { _ = l.Release(t.ctx) })
@@ -114,7 +114,7 @@ var lifetimeCases = []testCase{
 		name:    "store-keeps-its-word",
 		promise: "The store frees an unrenewed lock no earlier than its TTL after the request left, and not much later.",
 		needs:   []need{needLapse},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b := t.client(), t.client()
 			t.expires(a, b, t.grant(a, t.request(t.name("granted"), t.TTL)), "granted")
 			g := t.grant(a, t.request(t.name("renewed"), t.TTL))
@@ -129,7 +129,7 @@ var lifetimeCases = []testCase{
 		name:    "renew-sets-the-time", // B37
 		promise: "Renewing sets the remaining time and never adds to it.",
 		needs:   []need{needLapse},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b := t.client(), t.client()
 			g := t.grant(a, t.request(t.name("n"), t.TTL))
 			for range 10 {
@@ -146,7 +146,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "window-ends-by-itself",
 		promise: "A lease that is not renewed ends with its window, without asking the store: Done, Err and Context say so.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, name := t.peer(), t.name("n")
 			l := a.try(name, anylock.WithoutRenewal())
 			ctx, cancel := l.Context(t.ctx)
@@ -167,7 +167,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "err-looks-at-the-clock", // B35
 		promise: "After the end of the window Err is not nil, whether or not anything else has noticed.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a := t.peer()
 			for i := range 3 {
 				l := a.try(t.name(fmt.Sprint(i)), anylock.WithoutRenewal(), anylock.WithMargin(t.TTL/2))
@@ -183,7 +183,7 @@ var lifetimeCases = []testCase{
 		name:    "lost-before-the-next-grant", // B65 B75
 		promise: "A holder that is cut off is told of the loss before anybody else is granted the name, every time.",
 		needs:   []need{needCut},
-		check: func(t *T) {
+		check: func(t *tester) {
 			name := t.name("n")
 			for round := range 3 {
 				a, b := t.peer(), t.peer()
@@ -218,7 +218,7 @@ var lifetimeCases = []testCase{
 		name:    "steal-is-loss", // B31 B65 B78
 		promise: "A holder whose lock was removed by hand is told within a renewal, once, with ErrLost; its release says so.",
 		needs:   []need{needSteal},
-		check: func(t *T) {
+		check: func(t *tester) {
 			var lost atomic.Int32
 			a := t.peer(anylock.WithHooks(anylock.Hooks{Lost: func(anylock.Event) { lost.Add(1) }}))
 			b, name := t.peer(), t.name("n")
@@ -243,7 +243,7 @@ var lifetimeCases = []testCase{
 		name:    "backend-tells-loss", // B65
 		promise: "A backend that says so calls Request.Lost by itself when the grant has ended in the store.",
 		needs:   []need{needTold, needSteal},
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, told := t.client(), make(chan struct{})
 			var calls atomic.Int32
 			r := t.request(t.name("n"), t.long)
@@ -264,7 +264,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "told-loss-ends-lease", // B65
 		promise: "A lease ends at once when the backend says that the grant is gone, with its cause.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			var lost func(error)
 			c, _ := t.probe(t.client(), func(p *probe) {
 				inner := p.acquire
@@ -287,7 +287,7 @@ var lifetimeCases = []testCase{
 		name:    "stale-renew-refused", // B42 B132
 		promise: "Renewing what has expired is refused with ErrLost, and never extends the next holder's lock.",
 		needs:   []need{needExpiry},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.client(), t.client(), t.name("n")
 			old := t.grant(a, t.request(name, t.TTL))
 			next := t.expire(a, b, old)
@@ -301,7 +301,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "renew-never-resurrects", // B26 B42
 		promise: "Renewing what was released is refused with ErrLost and does not re-create it.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.client(), t.client(), t.name("n")
 			g := t.grant(a, t.request(name, t.long))
 			t.must(t.end(a, g), "Release")
@@ -313,7 +313,7 @@ var lifetimeCases = []testCase{
 		name:    "stale-release-frees-nothing", // B20 B42
 		promise: "Releasing what has expired says ErrLost and leaves the next holder's lock alone.",
 		needs:   []need{needExpiry},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, c, name := t.client(), t.client(), t.client(), t.name("n")
 			old := t.grant(a, t.request(name, t.TTL))
 			next := t.expire(a, b, old)
@@ -327,7 +327,7 @@ var lifetimeCases = []testCase{
 		name:    "stale-lease", // B20 B22
 		promise: "A holder that overslept gets ErrLost from Renew and Release in no time, and its successor notices nothing.",
 		needs:   []need{needLapse},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, c, name := t.peer(), t.peer(), t.peer(), t.name("n")
 			old := a.try(name, anylock.WithoutRenewal())
 			next := b.acquire(name)
@@ -344,7 +344,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "second-release-harmless",
 		promise: "Releasing twice is harmless, even when somebody else has the lock by then.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			l := a.try(name)
 			a.release(l)
@@ -364,7 +364,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "release-by-many", // B29
 		promise: "Eight goroutines may release one lease at once: it is freed, and each is told that or that it was lost.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			for round := range 5 {
 				l := a.acquire(name, anylock.WithTTL(t.long))
@@ -383,7 +383,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "release-with-dead-context",
 		promise: "Release with a context that has ended still tells the store.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
 			dead, cancel := context.WithCancel(t.ctx)
 			cancel()
@@ -400,7 +400,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "one-failed-renewal", // B33 B41
 		promise: "A renewal that got no answer is not a loss: it is tried again until the window ends.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			var failures, failed atomic.Int32
 			failures.Store(1)
 			c, _ := t.probe(t.client(), func(p *probe) {
@@ -430,7 +430,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "refused-renewal-is-loss", // B31
 		promise: "A renewal that the store refused ends the lease at once, and renewals for it cease.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, p := t.probe(t.client(), func(p *probe) {
 				p.renew = func(_ context.Context, grants []anylock.Grant) []anylock.Renewal {
 					out := make([]anylock.Renewal, len(grants))
@@ -458,7 +458,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "renewals-cease", // B27 B139
 		promise: "After a release nothing renews the lock again, however short it was held.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, p := t.probe(t.client(), nil)
 			a, b, name := t.peerOn(c), t.peer(), t.name("n")
 			clean := t.leftovers()
@@ -488,7 +488,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "max-hold", // B124
 		promise: "WithMaxHold ends a lease at most one TTL after the hold time, with ErrMaxHold, and the lock becomes free.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			l := a.try(name, anylock.WithMaxHold(t.TTL*3/2))
 			start := time.Now()
@@ -504,7 +504,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "context-of-lease",
 		promise: "The context of a lease ends with the lease or with its parent, whichever is first.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a := t.peer()
 			parent, cancelParent := context.WithCancel(t.ctx)
 			l := a.try(t.name("n"))
@@ -530,7 +530,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "acquire-context-is-not-the-lease's",
 		promise: "The context of Acquire bounds the wait and never the lease.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			ctx, cancel := context.WithCancel(t.ctx)
 			l, err := a.Acquire(ctx, name)
@@ -545,7 +545,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "do-releases",
 		promise: "Do gives the lock back when its function returns, fails, panics or exits its goroutine, and hides no error.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
 			run := func(f func() error) (err error) {
 				done := make(chan struct{})
@@ -570,7 +570,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "do-tells-loss",
 		promise: "Do ends its function's context when the lease is lost, with the cause, and returns ErrLost.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a := t.peer(anylock.WithoutRenewal())
 			err := a.Do(t.ctx, t.name("n"), func(ctx context.Context, l *anylock.Lease) error {
 				t.ends(ctx.Done(), 2*l.TTL(), "the end of the context inside Do")
@@ -583,7 +583,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "close-releases-all", // B122
 		promise: "Close releases every lease in the store at once, ends it with ErrClosed, and turns away who waits.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b := t.peer(anylock.WithTTL(t.long)), t.peer()
 			n := min(20, t.MaxHolds-1)
 			leases := make([]*anylock.Lease, n)
@@ -614,7 +614,7 @@ var lifetimeCases = []testCase{
 	{
 		name:    "hooks-hold-up-nothing", // B41
 		promise: "A Lost hook that blocks or panics is called once and does not hold up the renewal of other leases.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			block := make(chan struct{})
 			var calls atomic.Int32
 			a := t.peer(anylock.WithHooks(anylock.Hooks{Lost: func(anylock.Event) {
@@ -641,7 +641,7 @@ var lifetimeCases = []testCase{
 }
 
 // windowIn checks that a window was opened inside a call that began at before and has just ended.
-func (t *T) windowIn(from time.Time, ttl time.Duration, before time.Time, what string) {
+func (t *tester) windowIn(from time.Time, ttl time.Duration, before time.Time, what string) {
 	if from.Before(before) || from.After(time.Now()) {
 		t.Errorf("%s is counted from %v after the call began", what, from.Sub(before))
 	}
@@ -654,7 +654,7 @@ func (t *T) windowIn(from time.Time, ttl time.Duration, before time.Time, what s
 }
 
 // sentEarly checks that a window was opened before a reply that took delay.
-func (t *T) sentEarly(from, before time.Time, delay time.Duration, what string) {
+func (t *tester) sentEarly(from, before time.Time, delay time.Duration, what string) {
 	if from.Before(before) {
 		t.Errorf("%s is counted from before the call", what)
 	}
@@ -664,7 +664,7 @@ func (t *T) sentEarly(from, before time.Time, delay time.Duration, what string) 
 }
 
 // expires checks when the store gives away a lock that a has been granted and that nobody renews.
-func (t *T) expires(a, b Client, g anylock.Grant, what string) {
+func (t *tester) expires(a, b Client, g anylock.Grant, what string) {
 	next := t.expire(a, b, g)
 	at := time.Now()
 	if early := g.From.Add(g.TTL).Sub(at); early > 0 {
@@ -677,7 +677,7 @@ func (t *T) expires(a, b Client, g anylock.Grant, what string) {
 }
 
 // renewRefused checks that a grant cannot be renewed.
-func (t *T) renewRefused(c Client, g anylock.Grant, what string) {
+func (t *tester) renewRefused(c Client, g anylock.Grant, what string) {
 	r := t.renewal(c, g)
 	if r.Err == nil {
 		t.Errorf("renewal %s: no error, want ErrLost", what)
@@ -687,4 +687,4 @@ func (t *T) renewRefused(c Client, g anylock.Grant, what string) {
 	t.not(r.Err, anylock.ErrUnavailable)
 }
 
-func (t *T) renewalOf(l *anylock.Lease) error { return l.Renew(t.ctx) }
+func (t *tester) renewalOf(l *anylock.Lease) error { return l.Renew(t.ctx) }

@@ -29,7 +29,7 @@ type probe struct {
 var errStaged = errors.New("staged by the conformance suite")
 
 // probe puts a probe on a client. set may change its functions.
-func (t *T) probe(c Client, set func(p *probe)) (Client, *probe) {
+func (t *tester) probe(c Client, set func(p *probe)) (Client, *probe) {
 	p := &probe{Backend: c.Backend, renews: make(map[string]int)}
 	p.acquire, p.renew, p.release, p.watch = c.Backend.Acquire, c.Backend.Renew, c.Backend.Release, c.Backend.Watch
 	if set != nil {

@@ -44,7 +44,7 @@ type testCase struct {
 	name    string
 	promise string // one sentence, printed when it is broken
 	needs   []need
-	check   func(*T)
+	check   func(*tester)
 }
 
 type topic struct {
@@ -136,7 +136,7 @@ func stacks() string {
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-func (t *T) main() {
+func (t *tester) main() {
 	defer close(t.ended)
 	defer t.cleanup()
 	defer t.contain("the case")
@@ -144,7 +144,7 @@ func (t *T) main() {
 }
 
 // contain turns a panic into a failure.
-func (t *T) contain(what string) {
+func (t *tester) contain(what string) {
 	if p := recover(); p != nil {
 		buf := make([]byte, 1<<16)
 		t.Errorf("%s panicked: %v\n%s", what, p, buf[:runtime.Stack(buf, false)])

@@ -17,8 +17,8 @@ import (
 	"github.com/anylock/anylock"
 )
 
-// T is what a case works with: it collects failures, and opens clients that are closed when the case ends.
-type T struct {
+// tester is what a case works with: it collects failures, and opens clients that are closed when the case ends.
+type tester struct {
 	*suite
 	testCase
 	ctx   context.Context // ends with the case
@@ -37,8 +37,8 @@ type T struct {
 	cleanups []func()
 }
 
-func newT(s *suite, c testCase, limit time.Duration) *T {
-	t := &T{suite: s, testCase: c, ended: make(chan struct{}), prefix: "conf-" + rand.Text()[:8] + "-"}
+func newT(s *suite, c testCase, limit time.Duration) *tester {
+	t := &tester{suite: s, testCase: c, ended: make(chan struct{}), prefix: "conf-" + rand.Text()[:8] + "-"}
 	t.ctx, t.cancel = context.WithTimeout(context.Background(), limit)
 	t.long = min(max(30*time.Second, 10*s.TTL), s.desc.MaxTTL)
 	go t.watchStalls()
@@ -46,7 +46,7 @@ func newT(s *suite, c testCase, limit time.Duration) *T {
 }
 
 // watchStalls measures how long this machine stands still at a time, for the bounds that are about real time.
-func (t *T) watchStalls() {
+func (t *tester) watchStalls() {
 	const tick = 2 * time.Millisecond
 	for t.ctx.Err() == nil {
 		start := time.Now()
@@ -57,17 +57,17 @@ func (t *T) watchStalls() {
 	}
 }
 
-func (t *T) stalled() time.Duration { return time.Duration(t.stallMax.Load()) }
+func (t *tester) stalled() time.Duration { return time.Duration(t.stallMax.Load()) }
 
 // within fails the case if the time since start is over limit, not counting what the machine itself was late.
-func (t *T) within(start time.Time, limit time.Duration, format string, args ...any) {
+func (t *tester) within(start time.Time, limit time.Duration, format string, args ...any) {
 	if took := time.Since(start); took > limit+2*t.stalled() {
 		t.Errorf("%s took %v, allowed are %v", fmt.Sprintf(format, args...), took.Round(time.Millisecond), limit)
 	}
 }
 
 // Errorf notes a failure. It may be called from any goroutine.
-func (t *T) Errorf(format string, args ...any) {
+func (t *tester) Errorf(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.failures) < 20 {
@@ -76,20 +76,20 @@ func (t *T) Errorf(format string, args ...any) {
 }
 
 // Fatalf notes a failure and ends the goroutine that it is called from.
-func (t *T) Fatalf(format string, args ...any) {
+func (t *tester) Fatalf(format string, args ...any) {
 	t.Errorf(format, args...)
 	runtime.Goexit()
 }
 
 // Logf notes something that is shown with -v or a failure.
-func (t *T) Logf(format string, args ...any) {
+func (t *tester) Logf(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.logs = append(t.logs, fmt.Sprintf(format, args...))
 }
 
 // Skipf ends the case: there is nothing to check on this backend.
-func (t *T) Skipf(format string, args ...any) {
+func (t *tester) Skipf(format string, args ...any) {
 	t.mu.Lock()
 	t.skipped = fmt.Sprintf(format, args...)
 	t.mu.Unlock()
@@ -97,7 +97,7 @@ func (t *T) Skipf(format string, args ...any) {
 }
 
 // must fails the case at once if err is not nil.
-func (t *T) must(err error, what string) {
+func (t *tester) must(err error, what string) {
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -118,13 +118,13 @@ func where() string {
 	}
 }
 
-func (t *T) failed() bool {
+func (t *tester) failed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.failures) > 0
 }
 
-func (t *T) result() result {
+func (t *tester) result() result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := result{failures: slices.Clone(t.failures), logs: slices.Clone(t.logs), skipped: t.skipped}
@@ -134,13 +134,13 @@ func (t *T) result() result {
 	return r
 }
 
-func (t *T) onEnd(f func()) {
+func (t *tester) onEnd(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cleanups = append(t.cleanups, f)
 }
 
-func (t *T) cleanup() {
+func (t *tester) cleanup() {
 	for {
 		t.mu.Lock()
 		n := len(t.cleanups)
@@ -160,10 +160,10 @@ func (t *T) cleanup() {
 }
 
 // name makes a lock's name that no other case uses.
-func (t *T) name(suffix string) string { return t.prefix + suffix }
+func (t *tester) name(suffix string) string { return t.prefix + suffix }
 
 // client opens a client, as another process would.
-func (t *T) client() Client {
+func (t *tester) client() Client {
 	c, err := t.Open(t.ctx)
 	t.must(err, "open a client")
 	t.onEnd(func() { closeClient(c) })
@@ -174,13 +174,13 @@ func (t *T) client() Client {
 type peer struct {
 	*anylock.Locker
 	Client
-	t *T
+	t *tester
 }
 
 // peer opens a client and a Locker on it, whose leases have the suite's TTL.
-func (t *T) peer(opts ...anylock.Option) *peer { return t.peerOn(t.client(), opts...) }
+func (t *tester) peer(opts ...anylock.Option) *peer { return t.peerOn(t.client(), opts...) }
 
-func (t *T) peerOn(c Client, opts ...anylock.Option) *peer {
+func (t *tester) peerOn(c Client, opts ...anylock.Option) *peer {
 	all := append([]anylock.Option{
 		anylock.WithTTL(t.TTL),
 		anylock.WithLogger(slog.New(slog.NewTextHandler(&t.log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
@@ -244,7 +244,7 @@ func (p *peer) free(name string, limit time.Duration, when string) anylock.Token
 func (p *peer) release(l *anylock.Lease) { p.t.must(l.Release(p.t.ctx), "Release") }
 
 // eventually polls until check returns nil, for at most limit.
-func (t *T) eventually(limit time.Duration, what string, check func() error) {
+func (t *tester) eventually(limit time.Duration, what string, check func() error) {
 	end := time.Now().Add(limit)
 	pause := time.Millisecond
 	for {
@@ -261,7 +261,7 @@ func (t *T) eventually(limit time.Duration, what string, check func() error) {
 }
 
 // ends waits until the channel is closed or receives, for at most limit.
-func (t *T) ends(c <-chan struct{}, limit time.Duration, what string) {
+func (t *tester) ends(c <-chan struct{}, limit time.Duration, what string) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for start := time.Now(); ; {
@@ -284,7 +284,7 @@ func (t *T) ends(c <-chan struct{}, limit time.Duration, what string) {
 }
 
 // wants checks an error's class.
-func (t *T) wants(err error, classes ...error) {
+func (t *tester) wants(err error, classes ...error) {
 	for _, class := range classes {
 		if !errors.Is(err, class) {
 			t.Errorf("error %q does not match %q", fmt.Sprint(err), class)
@@ -293,7 +293,7 @@ func (t *T) wants(err error, classes ...error) {
 }
 
 // not checks that an error is of none of the classes.
-func (t *T) not(err error, classes ...error) {
+func (t *tester) not(err error, classes ...error) {
 	for _, class := range classes {
 		if errors.Is(err, class) {
 			t.Errorf("error %q matches %q and must not", fmt.Sprint(err), class)
@@ -302,7 +302,7 @@ func (t *T) not(err error, classes ...error) {
 }
 
 // leftovers returns a check that the store holds nothing more than it does now. Without the hook it checks nothing.
-func (t *T) leftovers() func(limit time.Duration) {
+func (t *tester) leftovers() func(limit time.Duration) {
 	if t.Leftovers == nil {
 		return func(time.Duration) {}
 	}
@@ -324,19 +324,19 @@ func (t *T) leftovers() func(limit time.Duration) {
 }
 
 // request is a request of a backend as the core makes it.
-func (t *T) request(name string, ttl time.Duration) anylock.Request {
+func (t *tester) request(name string, ttl time.Duration) anylock.Request {
 	return anylock.Request{Name: name, ID: rand.Text(), TTL: ttl}
 }
 
 // bounded is a context as the core gives it to a backend's method.
-func (t *T) bounded() context.Context {
+func (t *tester) bounded() context.Context {
 	ctx, cancel := context.WithTimeout(t.ctx, 10*time.Second)
 	t.onEnd(cancel)
 	return ctx
 }
 
 // grant takes a free lock without a Locker.
-func (t *T) grant(c Client, r anylock.Request) anylock.Grant {
+func (t *tester) grant(c Client, r anylock.Request) anylock.Grant {
 	g, err := c.Backend.Acquire(t.bounded(), r)
 	t.must(err, "Backend.Acquire of a free lock")
 	if g.Name != r.Name || g.ID != r.ID {
@@ -346,7 +346,7 @@ func (t *T) grant(c Client, r anylock.Request) anylock.Grant {
 }
 
 // heldByOther checks that a backend refuses a fresh request for the name.
-func (t *T) heldByOther(c Client, name, when string) {
+func (t *tester) heldByOther(c Client, name, when string) {
 	_, err := c.Backend.Acquire(t.bounded(), t.request(name, t.TTL))
 	if _, held := errors.AsType[*anylock.HeldError](err); !held {
 		t.Fatalf("%s: Backend.Acquire: %v, want a *HeldError", when, err)
@@ -354,7 +354,7 @@ func (t *T) heldByOther(c Client, name, when string) {
 }
 
 // freed checks that a backend grants the name within limit, and releases it.
-func (t *T) freed(c Client, name string, limit time.Duration, when string) {
+func (t *tester) freed(c Client, name string, limit time.Duration, when string) {
 	t.eventually(limit, when+": the lock is still held", func() error {
 		g, err := c.Backend.Acquire(t.bounded(), t.request(name, t.TTL))
 		if err != nil {
@@ -365,17 +365,17 @@ func (t *T) freed(c Client, name string, limit time.Duration, when string) {
 }
 
 // end releases one grant.
-func (t *T) end(c Client, g anylock.Grant) error {
+func (t *tester) end(c Client, g anylock.Grant) error {
 	return c.Backend.Release(t.bounded(), []anylock.Grant{g})[0]
 }
 
 // renewal renews one grant.
-func (t *T) renewal(c Client, g anylock.Grant) anylock.Renewal {
+func (t *tester) renewal(c Client, g anylock.Grant) anylock.Renewal {
 	return c.Backend.Renew(t.bounded(), []anylock.Grant{g})[0]
 }
 
 // expire lets the store take back a grant of c that nobody renews, and returns when other has got it.
-func (t *T) expire(c, other Client, g anylock.Grant) anylock.Grant {
+func (t *tester) expire(c, other Client, g anylock.Grant) anylock.Grant {
 	if t.KeepsAlive {
 		c.Cut()
 		defer c.Heal()
@@ -390,7 +390,7 @@ func (t *T) expire(c, other Client, g anylock.Grant) anylock.Grant {
 }
 
 // parallel runs f n times at once and waits for all.
-func (t *T) parallel(n int, f func(i int)) {
+func (t *tester) parallel(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {

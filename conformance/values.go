@@ -22,7 +22,7 @@ var valueCases = []testCase{
 	{
 		name:    "odd-names", // B54 B57
 		promise: "Every legal name works, and different names are different locks, whatever letters they have.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			names := make([]string, 0, len(oddNames)+8)
 			for _, s := range oddNames {
 				names = append(names, t.prefix+s, s+t.prefix)
@@ -33,7 +33,7 @@ var valueCases = []testCase{
 	{
 		name:    "long-names", // B59
 		promise: "Names of up to 512 bytes work, and such that differ in their last letter only are different locks.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			var names []string
 			for _, n := range []int{63, 64, 65, 127, 128, 200, 255, 256, 257, 511, anylock.MaxNameLen} {
 				for _, last := range []string{"x", "y", "X"} {
@@ -48,7 +48,7 @@ var valueCases = []testCase{
 	{
 		name:    "invalid-names", // B54 B59
 		promise: "An empty name, one with a NUL, one that is not UTF-8 and one of 513 bytes give ErrInvalid before any I/O.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, p := t.probe(t.client(), nil)
 			a := t.peerOn(c)
 			for _, name := range []string{"", "\x00", "a\x00b", "\xff", "a\xc3", "\xed\xa0\x80", strings.Repeat("n", anylock.MaxNameLen+1)} {
@@ -62,7 +62,7 @@ var valueCases = []testCase{
 	{
 		name:    "invalid-ttls", // B44 B48 B49
 		promise: "A TTL that is not positive, or that the store cannot keep, gives ErrInvalid before any I/O.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, p := t.probe(t.client(), nil)
 			a, d := t.peerOn(c), t.desc
 			ttls := []time.Duration{0, -1, -time.Second, math.MinInt64, d.MinTTL - 1}
@@ -85,7 +85,7 @@ var valueCases = []testCase{
 	{
 		name:    "invalid-options",
 		promise: "Options that make no sense give ErrInvalid before any I/O.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, p := t.probe(t.client(), nil)
 			a := t.peerOn(c)
 			for what, opt := range map[string]anylock.AcquireOption{
@@ -110,7 +110,7 @@ var valueCases = []testCase{
 	{
 		name:    "extreme-ttls", // B48
 		promise: "The least and the greatest TTL that the backend allows are kept.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b := t.client(), t.client()
 			for _, ttl := range []time.Duration{t.desc.MinTTL, t.desc.MaxTTL} {
 				r := t.request(t.name(ttl.String()), ttl)
@@ -134,7 +134,7 @@ var valueCases = []testCase{
 	{
 		name:    "odd-ttls", // B49
 		promise: "A TTL is rounded up, never down, and the lease says what it got.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c := t.client()
 			for i, ttl := range []time.Duration{t.TTL + 1, t.TTL + time.Microsecond, t.TTL + 499*time.Microsecond, t.TTL*3/2 + 1} {
 				g := t.grant(c, t.request(t.name(fmt.Sprint(i)), ttl))
@@ -148,7 +148,7 @@ var valueCases = []testCase{
 	{
 		name:    "lease-tells",
 		promise: "A lease tells its name, token, TTL and deadline as they are.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, name := t.peer(), t.name("n")
 			start := time.Now()
 			l := a.try(name, anylock.WithMargin(t.TTL/5))
@@ -165,7 +165,7 @@ var valueCases = []testCase{
 	{
 		name:    "holder-label",
 		promise: "Who finds a lock held is told the holder's label, or nothing.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b := t.peer(), t.peer()
 			for i, label := range []string{"", "billing-7f9c", "a b:c|d,e;f\"g'h\\i", "日本 🔒", strings.Repeat("h", anylock.MaxHolderLen)} {
 				name := t.name(fmt.Sprint(i))
@@ -181,7 +181,7 @@ var valueCases = []testCase{
 	{
 		name:    "nil-lease", // B128
 		promise: "The methods of a nil lease report ErrInvalid and do not panic, and an error never comes with a lease.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
 			held := a.try(name)
 			l, err := b.TryAcquire(t.ctx, name)
@@ -202,7 +202,7 @@ var valueCases = []testCase{
 	{
 		name:    "closed-locker",
 		promise: "A closed Locker answers ErrClosed, and closing twice is harmless.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, name := t.peer(), t.name("n")
 			t.must(a.Locker.Close(t.ctx), "Close")
 			for range 2 {
@@ -223,7 +223,7 @@ var valueCases = []testCase{
 	{
 		name:    "closed-backend",
 		promise: "After Close every method of a backend returns ErrClosed, and closing it twice is harmless.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, other, name := t.client(), t.client(), t.name("n")
 			g := t.grant(c, t.request(name, t.TTL))
 			t.must(c.Backend.Close(), "Close")
@@ -243,7 +243,7 @@ var valueCases = []testCase{
 	{
 		name:    "description",
 		promise: "A backend describes itself fully, always in the same way.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a := t.peer()
 			d := a.Backend.Describe()
 			if d != t.desc {
@@ -263,7 +263,7 @@ var valueCases = []testCase{
 	{
 		name:    "require",
 		promise: "New refuses a backend that promises less than is required, and takes one that promises it.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c := t.client()
 			if _, err := anylock.New(c.Backend, anylock.Require(t.desc.Guarantees)); err != nil {
 				t.Errorf("New with what the backend promises: %v", err)
@@ -276,7 +276,7 @@ var valueCases = []testCase{
 }
 
 // distinct holds all names at once, as far as one client can, and checks that each excludes just itself.
-func (t *T) distinct(names []string) {
+func (t *tester) distinct(names []string) {
 	a, b := t.peer(anylock.WithTTL(t.long)), t.peer()
 	for len(names) > 0 {
 		some := names[:min(len(names), t.MaxHolds-1)]
@@ -306,7 +306,7 @@ func (t *T) distinct(names []string) {
 }
 
 // invalid checks that a call is refused as wrong, in both forms.
-func (t *T) invalid(p *peer, what, name string, opts ...anylock.AcquireOption) {
+func (t *tester) invalid(p *peer, what, name string, opts ...anylock.AcquireOption) {
 	for _, acquire := range []func(context.Context, string, ...anylock.AcquireOption) (*anylock.Lease, error){p.Acquire, p.TryAcquire} {
 		l, err := acquire(t.ctx, name, opts...)
 		if err == nil {

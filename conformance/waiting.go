@@ -15,7 +15,7 @@ var waitingCases = []testCase{
 	{
 		name:    "hand-over",
 		promise: "A waiter has the lock soon after its holder has released it.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(anylock.WithTTL(t.long)), t.name("n")
 			limit := 250 * time.Millisecond
 			if t.desc.Guarantees.Wake == anylock.WakePoll {
@@ -48,7 +48,7 @@ var waitingCases = []testCase{
 		name:    "wakes-watchers", // B71
 		promise: "A release wakes everybody who watches the name, every time, also those who came just before it.",
 		needs:   []need{needWatch},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.client(), t.client(), t.name("n")
 			ctx, cancel := context.WithCancel(t.ctx)
 			defer cancel()
@@ -75,7 +75,7 @@ var waitingCases = []testCase{
 		name:    "queue-grants",
 		promise: "A request that waits in the store's queue is granted when the holder releases, with a fresh window.",
 		needs:   []need{needQueue},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.client(), t.client(), t.name("n")
 			for range 5 {
 				g := t.grant(a, t.request(name, t.long))
@@ -109,7 +109,7 @@ var waitingCases = []testCase{
 		name:    "missed-wake-up", // B71
 		promise: "A wake-up that gets lost costs a waiter a few seconds at most, not the TTL of the holder.",
 		needs:   []need{needWatch},
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, _ := t.probe(t.client(), func(p *probe) {
 				p.watch = func(context.Context, string) (<-chan struct{}, error) { return make(chan struct{}), nil }
 			})
@@ -126,7 +126,7 @@ var waitingCases = []testCase{
 		name:    "looks-after-listening", // B71
 		promise: "A waiter looks again once it listens: a release just before that is not missed.",
 		needs:   []need{needWatch},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, name := t.peer(anylock.WithTTL(t.long)), t.name("n")
 			l := a.try(name)
 			c, _ := t.probe(t.client(), func(p *probe) {
@@ -147,7 +147,7 @@ var waitingCases = []testCase{
 		name:    "failed-watch", // B71
 		promise: "A waiter that cannot listen for wake-ups polls.",
 		needs:   []need{needWatch},
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, _ := t.probe(t.client(), func(p *probe) {
 				p.watch = func(context.Context, string) (<-chan struct{}, error) { return nil, anylock.Unavailable(errStaged) }
 			})
@@ -163,7 +163,7 @@ var waitingCases = []testCase{
 	{
 		name:    "wait-ends-with-context", // B11 B84
 		promise: "A wait ends when its context does, and the error matches that of the context and ErrHeld.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithHolder("the holder")), t.peer(), t.name("n")
 			l := a.try(name)
 			for _, waiter := range []*peer{a, b} {
@@ -193,7 +193,7 @@ var waitingCases = []testCase{
 	{
 		name:    "try-does-not-wait",
 		promise: "TryAcquire on a held lock answers without waiting for it.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
 			l := a.try(name)
 			for _, p := range []*peer{a, b} {
@@ -208,7 +208,7 @@ var waitingCases = []testCase{
 		name:    "outlives-a-crash",
 		promise: "A waiter gets the lock of a holder that died, when its TTL is over and not much later.",
 		needs:   []need{needExpiry},
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.client(), t.peer(), t.name("n")
 			g := t.grant(a, t.request(name, t.TTL))
 			if t.KeepsAlive {
@@ -232,7 +232,7 @@ var waitingCases = []testCase{
 	{
 		name:    "retry-after",
 		promise: "HeldError.RetryAfter, if it is given, is the time until the holder's grant expires.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.client(), t.client(), t.name("n")
 			g := t.grant(a, t.request(name, t.TTL))
 			returned := time.Now()
@@ -259,7 +259,7 @@ var waitingCases = []testCase{
 	{
 		name:    "no-herd", // B82
 		promise: "Fifty waiters in one process cost the store no more than one.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			c, p := t.probe(t.client(), nil)
 			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peerOn(c), t.name("n")
 			l := a.try(name)
@@ -283,7 +283,7 @@ var waitingCases = []testCase{
 	{
 		name:    "local-order",
 		promise: "Waiters of one Locker are served in the order they came, and one that gives up does not disturb the rest.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			joined := make(chan struct{}, 10)
 			a := t.peer(anylock.WithTTL(t.long))
 			b := t.peer(anylock.WithTTL(t.long), anylock.WithHooks(anylock.Hooks{Waiting: func(anylock.Event) { joined <- struct{}{} }}))
@@ -294,7 +294,7 @@ var waitingCases = []testCase{
 		name:    "store-order",
 		promise: "Waiters of different clients are served in the order they came, where the backend promises FIFO.",
 		needs:   []need{needFIFO},
-		check: func(t *T) {
+		check: func(t *tester) {
 			joined := make(chan struct{}, 10)
 			a := t.peer(anylock.WithTTL(t.long))
 			t.inOrder(a, func(int) *peer {
@@ -305,7 +305,7 @@ var waitingCases = []testCase{
 	{
 		name:    "lock-of-a-closed-process", // B122
 		promise: "A waiter gets the lock when the process of its holder is closed.",
-		check: func(t *T) {
+		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
 			a.try(name)
 			time.AfterFunc(50*time.Millisecond, func() { _ = a.Locker.Close(t.ctx) })
@@ -317,7 +317,7 @@ var waitingCases = []testCase{
 }
 
 // inOrder lets six wait one after the other, takes out the third, and checks in which order the rest is served.
-func (t *T) inOrder(a *peer, waiterOf func(i int) *peer, joined <-chan struct{}) {
+func (t *tester) inOrder(a *peer, waiterOf func(i int) *peer, joined <-chan struct{}) {
 	const n, quits = 6, 2
 	name := t.name("n")
 	l := a.try(name)
@@ -362,7 +362,7 @@ func (t *T) inOrder(a *peer, waiterOf func(i int) *peer, joined <-chan struct{})
 }
 
 // asks tries to acquire and returns the store's word on the holder; it takes nothing.
-func (t *T) asks(c Client, name string) (*anylock.HeldError, error) {
+func (t *tester) asks(c Client, name string) (*anylock.HeldError, error) {
 	g, err := c.Backend.Acquire(t.bounded(), t.request(name, t.TTL))
 	if err == nil {
 		t.must(t.end(c, g), "Release")
