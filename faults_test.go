@@ -294,6 +294,49 @@ func TestReleaseThatFails(t *testing.T) {
 	})
 }
 
+func TestEveryLeaseEndsWithOneHook(t *testing.T) {
+	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
+		var down atomic.Bool
+		f.release = func(ctx context.Context, g []anylock.Grant) []error {
+			if down.Load() {
+				return []error{errCut}
+			}
+			return f.Backend.Release(ctx, g)
+		}
+		var mu sync.Mutex
+		ends := map[string][]error{}
+		note := func(e anylock.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			ends[e.Name] = append(ends[e.Name], e.Err)
+		}
+		l, err := anylock.New(f, anylock.WithLogger(nil), anylock.WithHooks(anylock.Hooks{Released: note, Lost: note}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		released, stolen, unheard := acquire(t, l, "released"), acquire(t, l, "stolen"), acquire(t, l, "unheard")
+		acquire(t, l, "closed")
+		_ = released.Release(bg)
+		_ = released.Release(bg)
+		store.Steal("stolen")
+		_ = stolen.Release(bg)
+		down.Store(true)
+		_ = unheard.Release(bg)
+		time.Sleep(time.Minute)
+		down.Store(false)
+		if err := l.Close(bg); err != nil {
+			t.Error(err)
+		}
+		for name, want := range map[string]error{
+			"released": nil, "stolen": anylock.ErrLost, "unheard": anylock.ErrUnavailable, "closed": anylock.ErrClosed,
+		} {
+			if got := ends[name]; len(got) != 1 || !errors.Is(got[0], want) {
+				t.Errorf("%s: the hooks were told %v, want %v once", name, got, want)
+			}
+		}
+	})
+}
+
 func TestReleaseWhoseReplyWasLost(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
 		var calls atomic.Int32

@@ -23,7 +23,8 @@ type Hooks struct {
 	RenewFailed func(Event)
 	// Lost: a lease ended without being released. Exactly once for each such lease; Elapsed is the time it was held.
 	Lost func(Event)
-	// Released: a lease was released, and the store said so. Elapsed is the time it was held.
+	// Released: a lease was released. Elapsed is the time since it was granted. Err is nil if the store has confirmed it,
+	// ErrClosed if Close did it, and ErrUnavailable if the store could not be told and the lock has expired by itself.
 	Released func(Event)
 }
 

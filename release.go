@@ -86,6 +86,7 @@ func (l *Locker) answered(lease *Lease, err error, again bool) {
 	switch {
 	case !errors.Is(lease.ended, ErrReleased):
 		lease.result = lease.ended
+		held.Err = lease.result
 	case gone && !again:
 		lost = true
 		lease.result = l.error("release", lease.grant.Name, fmt.Errorf("the store did not have it any more: %w", err))
@@ -97,7 +98,7 @@ func (l *Locker) answered(lease *Lease, err error, again bool) {
 	case lost:
 		l.alarms.lost.warn(l.alarms.logger, "anylock: lease was lost before its release", "name", held.Name)
 		l.tell(l.cfg.hooks.Lost, held)
-	case lease.result == nil:
+	case !errors.Is(held.Err, ErrLost): // of which the hook has been told
 		l.call(l.cfg.hooks.Released, held)
 	}
 }

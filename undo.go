@@ -58,6 +58,9 @@ func (l *Locker) undoBatch(due []*undoing) {
 			l.undoings.add(u, again, 0)
 		} else {
 			l.cfg.logger.Debug("anylock: could not undo; the lock expires by itself", "backend", l.desc.Name, "name", u.grant.Name, "err", err)
+			if u.lease != nil && errors.Is(u.lease.Err(), ErrReleased) {
+				l.call(l.cfg.hooks.Released, Event{Name: u.grant.Name, Token: u.grant.Token, Elapsed: time.Since(u.lease.since), Err: Unavailable(err)})
+			}
 		}
 	}
 }
