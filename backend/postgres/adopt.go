@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -45,4 +46,28 @@ func (a *Adopted) condition() string {
 		return "(" + a.Where + ")"
 	}
 	return pgx.Identifier{a.Column}.Sanitize() + " = $1"
+}
+
+func (a *Adopted) missing() error {
+	return anylock.Invalidf("the table %s has no row of this name; an adopted row must be there before it is locked", a.Table)
+}
+
+// explain tells errors about the adopted table from those about the own ones.
+func (c config) explain(err error) error {
+	if c.adopt == nil || c.isOwnTable(err) {
+		return err
+	}
+	return c.adopt.explain(err)
+}
+
+func (a *Adopted) explain(err error) error {
+	switch sqlState(err) {
+	case undefinedTable, invalidSchemaName:
+		return anylock.Invalid(err, fmt.Sprintf("the adopted table %s is missing; correct table=", a.Table))
+	case undefinedColumn:
+		return anylock.Invalid(err, fmt.Sprintf("the adopted table %s has no such column; correct column=", a.Table))
+	case insufficientPrivilege:
+		return anylock.Invalid(err, fmt.Sprintf("the user may not lock rows of the adopted table %s; grant SELECT and UPDATE on it", a.Table))
+	}
+	return err
 }

@@ -35,6 +35,7 @@ type connections struct {
 type connection struct {
 	*pgx.Conn
 	reused bool
+	taken  time.Time     // when it was, before it was opened
 	ttl    time.Duration // what its session's timeout is set to
 	since  time.Time     // since when it is idle
 }
@@ -43,8 +44,9 @@ func newConnections(connect connectFunc, most int) *connections {
 	return &connections{connect: connect, slots: make(chan struct{}, most)}
 }
 
-// take returns a connection: the one that was used last, or a new one.
-func (c *connections) take(ctx context.Context) (*connection, error) {
+// take returns a connection: the one that was used last, or a new one. ctx bounds the wait for one of the bounded number,
+// and patient the making of a new one.
+func (c *connections) take(ctx, patient context.Context) (*connection, error) {
 	patience := slotPatience
 	if end, ok := ctx.Deadline(); ok { // say why, before the caller's time is up
 		patience = min(patience, time.Until(end)*9/10)
@@ -59,6 +61,7 @@ func (c *connections) take(ctx context.Context) (*connection, error) {
 		return nil, anylock.Unavailable(fmt.Errorf("all %d connections are taken by held locks and by waiters, for %v; "+
 			"raise conns=, hold fewer locks at a time, or use mode=lease, which takes none", cap(c.slots), patience.Round(time.Millisecond)))
 	}
+	taken := time.Now()
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -69,19 +72,36 @@ func (c *connections) take(ctx context.Context) (*connection, error) {
 		conn := c.idle[n-1]
 		c.idle = c.idle[:n-1]
 		c.mu.Unlock()
-		conn.reused = true
+		conn.reused, conn.taken = true, taken
 		return conn, nil
 	}
 	c.mu.Unlock()
-	conn, err := c.connect(ctx)
+	conn, err := c.connect(patient)
 	if err != nil {
 		<-c.slots
 		return nil, err
 	}
-	return &connection{Conn: conn}, nil
+	return &connection{Conn: conn, taken: taken}, nil
 }
 
-// give takes back a connection that is in no transaction and holds nothing.
+// interruptWith makes the server stop what it does for this connection when ctx ends. The connection stays good. The
+// function that is returned ends that; afterwards no interrupt is under way.
+func (c *connection) interruptWith(ctx context.Context) func() {
+	over := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(over)
+		ctx, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		_ = c.PgConn().CancelRequest(ctx) // returns when the server has done it
+	})
+	return func() {
+		if !stop() {
+			<-over
+		}
+	}
+}
+
+// give takes back a connection. Unless it is in no transaction it is closed.
 func (c *connections) give(conn *connection) {
 	if conn.IsClosed() || conn.PgConn().TxStatus() != 'I' {
 		c.drop(conn)

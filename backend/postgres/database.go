@@ -76,7 +76,7 @@ func (d *database) run(ctx context.Context, s statement) error {
 
 // remedy reports whether the statement should be run again.
 func (d *database) remedy(ctx context.Context, s statement, err error, try int) (bool, error) {
-	switch sqlstate(err) {
+	switch sqlState(err) {
 	case undefinedTable:
 		if try > 1 {
 			return false, err

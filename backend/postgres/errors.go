@@ -72,7 +72,7 @@ func classify(err error) error {
 	if errors.As(err, &parse) { // its text may repeat a part of the URL
 		return anylock.Invalidf("pgx does not understand the connection settings")
 	}
-	code := sqlstate(err)
+	code := sqlState(err)
 	if advice, ok := refusals[code]; ok {
 		return anylock.Invalid(err, advice)
 	}
@@ -93,11 +93,11 @@ func isClassified(err error) bool {
 	return false
 }
 
-// sqlstate is the code of a server's error, "" if it is none.
-func sqlstate(err error) string {
-	var e *pgconn.PgError
+// sqlState is the code of a server's error, "" if it is none. Other drivers for Postgres can tell it, too.
+func sqlState(err error) string {
+	var e interface{ SQLState() string }
 	if errors.As(err, &e) {
-		return e.Code
+		return e.SQLState()
 	}
 	return ""
 }
@@ -107,7 +107,7 @@ func isConnectionError(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil || isClassified(err) {
 		return false
 	}
-	switch sqlstate(err) {
+	switch sqlState(err) {
 	case "", adminShutdown, crashShutdown:
 		return true
 	}

@@ -21,6 +21,7 @@ type hold struct {
 	grant     anylock.Grant
 	abandoned context.Context // ends when it is released before it is granted
 	abandon   context.CancelFunc
+	settled   chan struct{} // closed when the attempt is over
 }
 
 // begin notes an attempt. If the ID is granted already, it returns that; if it is under way, the earlier attempt is given up.
@@ -36,7 +37,7 @@ func (h *holds) begin(id string) (*hold, error) {
 		}
 		old.abandon()
 	}
-	n := &hold{id: id}
+	n := &hold{id: id, settled: make(chan struct{})}
 	n.abandoned, n.abandon = context.WithCancel(context.Background())
 	if h.byID == nil {
 		h.byID = make(map[string]*hold)
@@ -49,6 +50,7 @@ func (h *holds) begin(id string) (*hold, error) {
 func (h *holds) settle(n *hold, grant anylock.Grant, session *session) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	defer close(n.settled)
 	defer n.abandon()
 	if h.byID[n.id] != n {
 		return false
@@ -71,20 +73,16 @@ func (h *holds) find(id string) (*session, anylock.Grant) {
 	return nil, anylock.Grant{}
 }
 
-// end forgets a grant and returns its session, or gives up an attempt that is under way.
-func (h *holds) end(id string) (session *session, pending bool) {
+// end forgets a grant, or gives up an attempt that is under way, and returns it; nil: there is none.
+func (h *holds) end(id string) *hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.byID[id]
-	if n == nil {
-		return nil, false
-	}
-	delete(h.byID, id)
-	if n.session == nil {
+	if n != nil {
+		delete(h.byID, id)
 		n.abandon()
-		return nil, true
 	}
-	return n.session, false
+	return n
 }
 
 // closeAll gives up all attempts and returns the sessions of all grants.

@@ -112,7 +112,7 @@ func parseURL(raw string) (config, *pgxpool.Config, error) {
 	if c.mode != Lease && c.listenAt != "" {
 		return fail(anylock.Invalidf("listen= is for mode=lease, and the mode is %s", c.mode))
 	}
-	settings, err := pgxpool.ParseConfig(base + "?" + others.Encode())
+	settings, err := pgxpool.ParseConfig(base + "?" + strings.ReplaceAll(others.Encode(), "+", "%20"))
 	if err != nil { // the text may contain the password
 		return fail(anylock.Invalidf("pgx does not understand the URL: write postgres://USER:PASSWORD@HOST:PORT/DATABASE?name=value, " +
 			"with %%XX for special letters, and check the values of sslmode, port, connect_timeout and the like"))
@@ -168,7 +168,7 @@ func (d *database) introduce(ctx context.Context) error {
 		look = d.config.fill("SELECT l.name, version, id, holder, expires_at, created_at FROM {locks} AS l, {rows} LIMIT 0")
 	}
 	_, err = conn.Exec(ctx, look, pgx.QueryExecModeExec)
-	if sqlstate(err) == undefinedTable {
+	if sqlState(err) == undefinedTable {
 		conn.Release()
 		return d.createTables(ctx)
 	}

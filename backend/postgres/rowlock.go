@@ -97,7 +97,9 @@ func (r *rowLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Gr
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.abandoned, cancel)()
-	grant, session, err := r.lock(ctx, req)
+	patient, cancelPatient := r.patient(ctx)
+	defer cancelPatient()
+	grant, session, err := r.lock(ctx, patient, req)
 	if !r.holds.settle(h, grant, session) && err == nil {
 		r.conns.drop(session.seize())
 		err = anylock.Unavailable(errReleasedMeanwhile)
@@ -110,20 +112,23 @@ func (r *rowLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Gr
 
 var errReleasedMeanwhile = errors.New("the request was released before it was granted")
 
-// lock takes the lock on a connection that then is the session's.
-func (r *rowLocks) lock(ctx context.Context, req anylock.Request) (anylock.Grant, *session, error) {
+// lock takes the lock on a connection that then is the session's. When ctx ends it stops waiting; what it has sent by then
+// may still be answered while patient lasts, so that the connection stays good.
+func (r *rowLocks) lock(ctx, patient context.Context, req anylock.Request) (anylock.Grant, *session, error) {
 	none := func(err error) (anylock.Grant, *session, error) { return anylock.Grant{}, nil, err }
 	ttl := wholeMilliseconds(req.TTL)
-	var conn *connection
 	for try := 1; ; try++ {
-		var err error
-		if conn, err = r.conns.take(ctx); err != nil {
+		conn, err := r.conns.take(ctx, patient)
+		if err != nil {
 			return none(err)
 		}
-		from := time.Now()
-		err = r.lockRow(ctx, conn, req, ttl)
+		err = r.lockRow(ctx, patient, conn, req, ttl)
+		if err == nil && ctx.Err() != nil {
+			_, _ = conn.Exec(patient, "ROLLBACK")
+			err = context.Cause(ctx)
+		}
 		if err == nil {
-			token, proven, err := r.certify(ctx, conn, req, from)
+			token, proven, err := r.certify(ctx, conn, req)
 			if err != nil {
 				r.conns.drop(conn)
 				return none(err)
@@ -131,24 +136,15 @@ func (r *rowLocks) lock(ctx context.Context, req anylock.Request) (anylock.Grant
 			session := newSession(conn, ttl, proven, req.Lost)
 			return anylock.Grant{Name: req.Name, ID: req.ID, Token: token, TTL: ttl, From: proven}, session, nil
 		}
-		reused := conn.reused
-		if errors.Is(err, anylock.ErrHeld) || errors.Is(err, anylock.ErrInvalid) {
-			r.conns.give(conn)
-			return none(err)
-		}
-		r.conns.drop(conn)
-		if ctx.Err() != nil || try >= 4 {
-			return none(err)
-		}
+		r.conns.give(conn)
 		switch {
-		case sqlstate(err) == undefinedTable:
-			if try > 1 {
+		case ctx.Err() != nil || try >= 4:
+			return none(err)
+		case sqlState(err) == undefinedTable && try == 1:
+			if err := r.createTables(patient); err != nil {
 				return none(err)
 			}
-			if err := r.createTables(ctx); err != nil {
-				return none(err)
-			}
-		case reused && isConnectionError(ctx, err):
+		case conn.reused && isConnectionError(ctx, err):
 			r.conns.dropIdle() // they are dead as well, most likely
 		default:
 			return none(err)
@@ -157,10 +153,10 @@ func (r *rowLocks) lock(ctx context.Context, req anylock.Request) (anylock.Grant
 }
 
 // certify gets the token, and proves afresh that the lock is held if it came out of the server's queue, both at once.
-func (r *rowLocks) certify(ctx context.Context, conn *connection, req anylock.Request, from time.Time) (anylock.Token, time.Time, error) {
+func (r *rowLocks) certify(ctx context.Context, conn *connection, req anylock.Request) (anylock.Token, time.Time, error) {
 	if !req.Wait {
 		token, err := r.nextToken(ctx, req)
-		return token, from, err
+		return token, conn.taken, err
 	}
 	type answer struct {
 		token anylock.Token
@@ -171,15 +167,19 @@ func (r *rowLocks) certify(ctx context.Context, conn *connection, req anylock.Re
 		token, err := r.nextToken(ctx, req)
 		tokens <- answer{token, err}
 	}()
-	from = time.Now()
+	from := time.Now()
 	err := conn.Ping(ctx)
 	got := <-tokens
 	return got.token, from, errors.Join(err, got.err)
 }
 
 // lockRow begins a transaction and locks the row in it. After an error nothing is locked, or the connection is broken.
-func (r *rowLocks) lockRow(ctx context.Context, conn *connection, req anylock.Request, ttl time.Duration) error {
+func (r *rowLocks) lockRow(ctx, patient context.Context, conn *connection, req anylock.Request, ttl time.Duration) error {
+	if req.Wait {
+		defer conn.interruptWith(ctx)()
+	}
 	name := r.config.prefix + req.Name
+	ctx = patient
 	for range 5 {
 		locked, err := r.lockOnce(ctx, conn, name, req, ttl)
 		if locked || err != nil {
@@ -190,7 +190,7 @@ func (r *rowLocks) lockRow(ctx context.Context, conn *connection, req anylock.Re
 		case err != nil:
 			return err
 		case !other:
-			return anylock.Invalidf("no row of %s belongs to the lock: the adopted row must be there", r.config.adopt.Table)
+			return r.config.adopt.missing()
 		case own && !req.Wait:
 			holder, _ := r.lastHolder(ctx, req.Name) // nice to know
 			return &anylock.HeldError{Holder: holder}
@@ -206,10 +206,13 @@ func (r *rowLocks) lockRow(ctx context.Context, conn *connection, req anylock.Re
 
 // lockOnce is one round trip. If it is refused, the transaction is over.
 func (r *rowLocks) lockOnce(ctx context.Context, conn *connection, name string, req anylock.Request, ttl time.Duration) (bool, error) {
-	batch := new(pgx.Batch)
-	if conn.ttl != ttl {
-		batch.Queue("SELECT set_config('idle_in_transaction_session_timeout', $1, false)", fmt.Sprint(ttl.Milliseconds()))
+	if conn.ttl != ttl { // not in the transaction, whose rollback would undo it
+		if _, err := conn.Exec(ctx, fmt.Sprintf("SET idle_in_transaction_session_timeout = %d", ttl.Milliseconds())); err != nil {
+			return false, err
+		}
+		conn.ttl = ttl
 	}
+	batch := new(pgx.Batch)
 	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
 	want := 1
 	var got []bool
@@ -230,9 +233,8 @@ func (r *rowLocks) lockOnce(ctx context.Context, conn *connection, name string, 
 	}
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		r.rollback(ctx, conn)
-		return false, r.adoptError(err)
+		return false, r.config.explain(err)
 	}
-	conn.ttl = ttl
 	for _, found := range got {
 		if !found {
 			want = 0
@@ -250,24 +252,6 @@ func (r *rowLocks) rollback(ctx context.Context, conn *connection) {
 	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
 		_, _ = conn.Exec(ctx, "ROLLBACK")
 	}
-}
-
-// adoptError explains errors about the adopted table.
-func (r *rowLocks) adoptError(err error) error {
-	if r.config.adopt == nil {
-		return err
-	}
-	switch sqlstate(err) {
-	case undefinedTable:
-		if !r.config.isOwnTable(err) {
-			return anylock.Invalid(err, "the adopted table is missing; correct table=")
-		}
-	case undefinedColumn:
-		return anylock.Invalid(err, "the adopted table has no such column; correct column=")
-	case insufficientPrivilege:
-		return anylock.Invalid(err, "the user may not lock rows of the adopted table; grant SELECT and UPDATE on it")
-	}
-	return err
 }
 
 // look tells which rows are there.
@@ -297,7 +281,7 @@ func (r *rowLocks) makeRow(ctx context.Context, conn *connection, name string, w
 	if err != nil {
 		r.rollback(ctx, conn)
 	}
-	if sqlstate(err) == lockNotAvailable {
+	if sqlState(err) == lockNotAvailable {
 		return &anylock.HeldError{}
 	}
 	return err
@@ -338,12 +322,18 @@ func (r *rowLocks) release(ctx context.Context, grants []anylock.Grant) []error 
 }
 
 func (r *rowLocks) releaseOne(ctx context.Context, g anylock.Grant) error {
-	session, pending := r.holds.end(g.ID)
-	switch {
-	case pending:
-		return nil // it gives up, and closes its connection
-	case session == nil:
+	h := r.holds.end(g.ID)
+	if h == nil {
 		return anylock.ErrLost
+	}
+	session := h.session
+	if session == nil {
+		select {
+		case <-h.settled:
+			return nil
+		case <-ctx.Done():
+			return anylock.Unavailable(context.Cause(ctx))
+		}
 	}
 	// Nothing was written, so there is nothing to commit: a rollback does not wait for the disk.
 	err := session.use(ctx, false, func(ctx context.Context) error {

@@ -49,7 +49,10 @@ func (c config) fill(sql string) string {
 }
 
 // isOwnTable reports whether an error is about one of the backend's own tables.
-func (c config) isOwnTable(err error) bool { return strings.Contains(err.Error(), c.table) }
+func (c config) isOwnTable(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, c.table) && !strings.Contains(text, c.adopt.Table)
+}
 
 // createLock is the advisory lock of those who create tables: CREATE TABLE IF NOT EXISTS alone fails when it is raced.
 var createLock = hash64("anylock", "create")
@@ -90,7 +93,7 @@ func (d *database) createTables(ctx context.Context) error {
 		}
 		return nil
 	})
-	switch sqlstate(err) {
+	switch sqlState(err) {
 	case insufficientPrivilege, invalidSchemaName:
 		return missing(err)
 	}

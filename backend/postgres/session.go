@@ -107,7 +107,10 @@ func (s *session) use(ctx context.Context, keep bool, f func(context.Context) er
 	defer context.AfterFunc(s.life, cancel)()
 	err := f(ctx)
 	if s.IsClosed() {
-		return s.died(err)
+		if dead := s.died(err); ctx.Err() == nil {
+			return dead
+		}
+		return anylock.Unavailable(err) // nobody waited for the answer
 	}
 	if keep {
 		s.listen()
@@ -128,11 +131,18 @@ func (s *session) seize() *connection {
 // the server keeps it for a TTL from then on.
 func (s *session) prove(ctx context.Context, ask func(context.Context) error) (time.Time, error) {
 	s.mu.Lock()
+	if s.dead != nil {
+		defer s.mu.Unlock()
+		return time.Time{}, s.dead
+	}
 	p := s.ping
 	if p == nil {
 		p = &ping{done: make(chan struct{})}
 		s.ping = p
 		end := s.proven.Add(s.ttl)
+		if soonest := time.Now().Add(time.Second); end.Before(soonest) {
+			end = soonest // it may be there although nobody has asked for so long
+		}
 		go func() {
 			ctx, cancel := context.WithDeadline(context.Background(), end)
 			defer cancel()

@@ -1,0 +1,191 @@
+package postgres
+
+import (
+	"context"
+	gosql "database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/anylock/anylock"
+)
+
+// defaultTxWait is how long LockTx waits when its context has no deadline.
+const defaultTxWait = 30 * time.Second
+
+// LockTx takes a lock inside the caller's own transaction: lock and data live and die together. There is no lease and
+// nothing to renew, and no token is needed, since nothing that the transaction wrote is kept when the lock was lost. It
+// excludes, and is excluded by, leases of [RowLock] on the same name, and other LockTx; with [WithAdopted] also code that
+// locks the team's row by SELECT ... FOR UPDATE.
+//
+// It waits until ctx's deadline, 30s if it has none, and then returns an error that matches [anylock.ErrHeld]. The
+// transaction, its savepoints and its settings then are as they were before, and can go on. It may be called again in the
+// same transaction, and after ROLLBACK TO a savepoint that was set before it the lock is free again. When ctx is cancelled
+// before its deadline, pgx closes the connection, as it does for any statement.
+//
+// Call it first in the transaction, in READ COMMITTED, and read what it protects after it: with REPEATABLE READ or
+// SERIALIZABLE all statements see the data as it was before the wait, and Postgres refuses to write what has changed since
+// (40001).
+//
+// The tables must exist, see [Schema]. [WithSchema], [WithTable], [WithPrefix] and [WithAdopted] apply; they must be the same
+// as those of the leases.
+func LockTx(ctx context.Context, tx pgx.Tx, name string, opts ...Option) error {
+	if tx == nil {
+		return lockTxError(name, anylock.Invalidf("the transaction is nil"))
+	}
+	return lockTx(ctx, pgxTx{tx}, name, opts)
+}
+
+// LockSQLTx is [LockTx] for database/sql, with any driver for Postgres.
+func LockSQLTx(ctx context.Context, tx *gosql.Tx, name string, opts ...Option) error {
+	if tx == nil {
+		return lockTxError(name, anylock.Invalidf("the transaction is nil"))
+	}
+	return lockTx(ctx, sqlTx{tx}, name, opts)
+}
+
+// txn is what the two kinds of transactions have in common.
+type txn interface {
+	exec(ctx context.Context, sql string, args ...any) error
+	// row reads the one row of a query; none is reported as false.
+	row(ctx context.Context, sql string, args []any, to ...any) (bool, error)
+}
+
+func lockTxError(name string, err error) error {
+	return &anylock.Error{Op: "lock in transaction", Backend: "postgres", Name: name, Err: err}
+}
+
+func lockTx(ctx context.Context, tx txn, name string, opts []Option) error {
+	c, err := configure(defaults(), append([]Option{WithMode(RowLock)}, opts...))
+	if err == nil {
+		err = anylock.CheckName(name)
+	}
+	if err != nil {
+		return lockTxError(name, err)
+	}
+	if ctx.Err() != nil {
+		return lockTxError(name, ctx.Err())
+	}
+	wait := defaultTxWait
+	if end, ok := ctx.Deadline(); ok {
+		wait = time.Until(end)
+	}
+	if err := c.lockTx(ctx, tx, name, wait); err != nil {
+		return lockTxError(name, err)
+	}
+	return nil
+}
+
+// lockTx works behind a savepoint, so that the transaction survives when the wait is over.
+func (c config) lockTx(ctx context.Context, tx txn, name string, wait time.Duration) error {
+	const savepoint = "anylock_lock_tx"
+	if err := tx.exec(ctx, "SAVEPOINT "+savepoint); err != nil {
+		return classify(err)
+	}
+	// The server ends the wait a little before ctx does, which would end the connection.
+	limit := max(wait-min(wait/10, 100*time.Millisecond), time.Millisecond)
+	until := time.Now().Add(limit)
+	err := c.lockRows(ctx, tx, name, until)
+	if err == nil {
+		return classify(tx.exec(ctx, "RELEASE SAVEPOINT "+savepoint))
+	}
+	undo := tx.exec(ctx, "ROLLBACK TO SAVEPOINT "+savepoint)
+	if undo == nil {
+		undo = tx.exec(ctx, "RELEASE SAVEPOINT "+savepoint)
+	}
+	switch {
+	case sqlState(err) == lockNotAvailable:
+		err = fmt.Errorf("gave up after %v: %w", limit.Round(time.Millisecond), new(anylock.HeldError))
+	default:
+		err = classify(err)
+	}
+	if undo != nil {
+		return fmt.Errorf("%w; the transaction cannot go on: %w", err, undo)
+	}
+	return err
+}
+
+// lockRows locks the own row and the adopted one, with a lock_timeout that is put back.
+func (c config) lockRows(ctx context.Context, tx txn, name string, until time.Time) error {
+	var before, now string
+	limit := func() string {
+		return strconv.FormatInt(max(time.Until(until).Milliseconds(), 1), 10)
+	}
+	const set = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', $1, true)"
+	if _, err := tx.row(ctx, set, []any{limit()}, &before, &now); err != nil {
+		return err
+	}
+	s := c.rowStatements()
+	var one int
+	for try := 1; ; try++ {
+		found, err := tx.row(ctx, s.wait, []any{c.prefix + name}, &one)
+		if err != nil {
+			return err
+		}
+		if found {
+			break
+		}
+		if try == 5 {
+			return anylock.Unavailable(errHandedOver)
+		}
+		if err := tx.exec(ctx, s.insert, c.prefix+name); err != nil {
+			return err
+		}
+	}
+	if a := c.adopt; a != nil {
+		if _, err := tx.row(ctx, set, []any{limit()}, &now, &now); err != nil { // what is left of it
+			return err
+		}
+		// Here the application updates the row in this very transaction, so the lock can be the stronger one.
+		found, err := tx.row(ctx, "SELECT 1 FROM "+a.table()+" WHERE "+a.condition()+" FOR UPDATE", []any{name}, &one)
+		if err != nil {
+			return a.explain(err)
+		}
+		if !found {
+			return a.missing()
+		}
+	}
+	_, err := tx.row(ctx, set, []any{before}, &now, &now)
+	return err
+}
+
+type pgxTx struct{ pgx.Tx }
+
+func (t pgxTx) exec(ctx context.Context, sql string, args ...any) error {
+	_, err := t.Exec(ctx, sql, args...)
+	return err
+}
+
+func (t pgxTx) row(ctx context.Context, sql string, args []any, to ...any) (bool, error) {
+	err := t.QueryRow(ctx, sql, args...).Scan(to...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+type sqlTx struct{ *gosql.Tx }
+
+func (t sqlTx) exec(ctx context.Context, sql string, args ...any) error {
+	_, err := t.ExecContext(ctx, sql, args...)
+	return err
+}
+
+func (t sqlTx) row(ctx context.Context, sql string, args []any, to ...any) (bool, error) {
+	rows, err := t.QueryContext(ctx, sql, args...)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = rows.Close() }()
+	found := false
+	for rows.Next() { // an adopted condition may find several
+		found = true
+		if err := rows.Scan(to...); err != nil {
+			return false, err
+		}
+	}
+	return found, rows.Err()
+}

@@ -1,0 +1,221 @@
+package postgres_test
+
+import (
+	"context"
+	gosql "database/sql"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/anylock/anylock"
+	"github.com/anylock/anylock/backend/postgres"
+)
+
+func TestLockTx(t *testing.T) {
+	s := server(t)
+	schema := freshSchema(t, s)
+	in := postgres.WithSchema(strings.TrimPrefix(schema, "schema="))
+	leases := locker(t, urlOf(s, schema, "mode=rowlock"))
+	db := admin(t, s)
+	std := must(gosql.Open("pgx", urlOf(s)))(t)
+	defer std.Close()
+	ctx := ctx10(t)
+	short := func() context.Context {
+		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
+	}
+
+	tx := must(db.Begin(ctx))(t)
+	must(tx.Exec(ctx, "SET LOCAL lock_timeout = '7s'"))(t)
+	must(0, postgres.LockTx(ctx, tx, "n", in))(t)
+	must(0, postgres.LockTx(ctx, tx, "n", in))(t) // again is no harm
+	if _, err := leases.TryAcquire(ctx, "n"); !errors.Is(err, anylock.ErrHeld) {
+		t.Errorf("a lease while a transaction has the lock (whose row it has just made): %v", err)
+	}
+
+	other := must(std.BeginTx(ctx, nil))(t)
+	must(other.Exec("CREATE TEMPORARY TABLE mine (n int)"))(t)
+	start := time.Now()
+	err := postgres.LockSQLTx(short(), other, "n", in)
+	if !errors.Is(err, anylock.ErrHeld) {
+		t.Errorf("a second transaction: %v", err)
+	}
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("it waited for %v", took)
+	}
+	must(other.Exec("INSERT INTO mine VALUES (1)"))(t) // it can go on
+	var timeout string
+	must(0, other.QueryRow("SHOW lock_timeout").Scan(&timeout))(t)
+	if timeout != "0" {
+		t.Errorf("lock_timeout is %s after a wait that failed", timeout)
+	}
+	must(0, tx.QueryRow(ctx, "SHOW lock_timeout").Scan(&timeout))(t)
+	if timeout != "7s" {
+		t.Errorf("lock_timeout is %s after a lock", timeout)
+	}
+	must(0, tx.Commit(ctx))(t)
+	must(0, postgres.LockSQLTx(short(), other, "n", in))(t)
+	must(0, other.Commit())(t)
+
+	lease := must(leases.TryAcquire(ctx, "n"))(t)
+	tx = must(db.Begin(ctx))(t)
+	must(tx.Exec(ctx, "SAVEPOINT before"))(t)
+	if err := postgres.LockTx(short(), tx, "n", in); !errors.Is(err, anylock.ErrHeld) {
+		t.Errorf("a transaction while a lease has the lock: %v", err)
+	}
+	must(0, lease.Release(ctx))(t)
+	must(0, postgres.LockTx(short(), tx, "n", in))(t)
+	must(tx.Exec(ctx, "ROLLBACK TO before"))(t)
+	must(0, must(leases.TryAcquire(ctx, "n"))(t).Release(ctx))(t)
+	must(0, tx.Rollback(ctx))(t)
+
+	if err := postgres.LockTx(ctx, nil, "n"); !errors.Is(err, anylock.ErrInvalid) {
+		t.Errorf("a nil transaction: %v", err)
+	}
+	tx = must(db.Begin(ctx))(t)
+	defer func() { _ = tx.Rollback(ctx) }()
+	if err := postgres.LockTx(ctx, tx, "n", postgres.WithTable("nowhere")); !errors.Is(err, anylock.ErrInvalid) {
+		t.Errorf("a missing table: %v", err)
+	}
+	if err := postgres.LockTx(ctx, tx, "", in); !errors.Is(err, anylock.ErrInvalid) {
+		t.Errorf("no name: %v", err)
+	}
+	must(tx.Exec(ctx, "SELECT 1"))(t)
+}
+
+// Three kinds of clients that know nothing of each other but the row.
+func TestCounterOfThreeKinds(t *testing.T) {
+	s := server(t)
+	schema := freshSchema(t, s)
+	name := strings.TrimPrefix(schema, "schema=")
+	open(t, urlOf(s, schema, "mode=rowlock"))
+	db := admin(t, s)
+	table := name + ".account"
+	db.exec("CREATE TABLE " + table + " (id bigint PRIMARY KEY, n bigint NOT NULL)")
+	db.exec("INSERT INTO " + table + " VALUES (7, 0)")
+	total := 3000
+	if long() {
+		total = 10000
+	}
+	each := total / 6
+	read := "SELECT n FROM " + table + " WHERE id = 7"
+	write := "UPDATE " + table + " SET n = $1 WHERE id = 7"
+	ctx := context.Background()
+	legacy := func() error {
+		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+			var n int64
+			if err := tx.QueryRow(ctx, read+" FOR UPDATE").Scan(&n); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, write, n+1)
+			return err
+		})
+	}
+	inTx := func() error {
+		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+			err := postgres.LockTx(ctx, tx, "7", postgres.WithSchema(name), postgres.WithAdopted(postgres.Adopted{Table: table, Column: "id"}))
+			if err != nil {
+				return err
+			}
+			var n int64
+			if err := tx.QueryRow(ctx, read).Scan(&n); err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, write, n+1)
+			return err
+		})
+	}
+	app := admin(t, s) // the application's own connections
+	var running sync.WaitGroup
+	for range 2 {
+		l := locker(t, urlOf(s, schema, "mode=rowlock", "table="+table, "column=id", "conns=4"))
+		leased := func() error {
+			return l.Do(ctx, "7", func(ctx context.Context, _ *anylock.Lease) error {
+				var n int64
+				if err := app.QueryRow(ctx, read).Scan(&n); err != nil {
+					return err
+				}
+				_, err := app.Exec(ctx, write, n+1)
+				return err
+			})
+		}
+		for _, increment := range []func() error{legacy, inTx, leased} {
+			running.Go(func() {
+				for range each {
+					if err := increment(); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	running.Wait()
+	if n := value[int64](db, read); n != int64(each*6) {
+		t.Errorf("%d of %d increments", n, each*6)
+	}
+}
+
+func TestAdoptedRows(t *testing.T) {
+	s := server(t)
+	schema := freshSchema(t, s)
+	name := strings.TrimPrefix(schema, "schema=")
+	open(t, urlOf(s, schema, "mode=rowlock"))
+	db := admin(t, s)
+	table := name + ".account"
+	db.exec("CREATE TABLE " + table + " (id bigint PRIMARY KEY, n bigint NOT NULL)")
+	db.exec("INSERT INTO " + table + " VALUES (7, 0)")
+	url := urlOf(s, schema, "mode=rowlock", "table="+table, "column=id")
+	l := locker(t, url)
+	ctx := ctx10(t)
+	for _, wrong := range []string{"8", "seven"} {
+		if _, err := l.TryAcquire(ctx, wrong); !errors.Is(err, anylock.ErrInvalid) {
+			t.Errorf("row %q, which is missing: %v", wrong, err)
+		}
+	}
+	for _, wrong := range []string{
+		urlOf(s, schema, "mode=rowlock", "table="+name+".nothing", "column=id"),
+		urlOf(s, schema, "mode=rowlock", "table="+table, "column=nothing"),
+	} {
+		l := locker(t, wrong)
+		if _, err := l.TryAcquire(ctx, "7"); !errors.Is(err, anylock.ErrInvalid) {
+			t.Errorf("%v", err)
+		} else {
+			t.Log(err)
+		}
+	}
+
+	tx := must(db.Begin(ctx))(t)
+	must(tx.Exec(ctx, "SELECT FROM "+table+" WHERE id = 7 FOR UPDATE"))(t)
+	if _, err := l.TryAcquire(ctx, "7"); !errors.Is(err, anylock.ErrHeld) {
+		t.Errorf("while legacy code has the row: %v", err)
+	}
+	got := make(chan *anylock.Lease)
+	go func() { got <- must(l.Acquire(ctx, "7"))(t) }()
+	time.Sleep(100 * time.Millisecond)
+	select {
+	case <-got:
+		t.Fatal("the lock was granted while legacy code has the row")
+	default:
+	}
+	must(0, tx.Commit(ctx))(t)
+	lease := <-got
+	start := time.Now()
+	db.exec("UPDATE " + table + " SET n = n + 1 WHERE id = 7")
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("the application's UPDATE waited for %v", took)
+	}
+	tx = must(db.Begin(ctx))(t)
+	if _, err := tx.Exec(ctx, "SELECT FROM "+table+" WHERE id = 7 FOR UPDATE NOWAIT"); err == nil {
+		t.Error("legacy code got the row of a lease")
+	}
+	must(0, tx.Rollback(ctx))(t)
+	must(0, lease.Release(ctx))(t)
+	db.exec("SELECT FROM " + table + " WHERE id = 7 FOR UPDATE NOWAIT")
+}
