@@ -227,7 +227,7 @@ func (l *Lease) end(err error) error {
 		defer l.mu.Unlock()
 		return l.ended
 	}
-	if l.window.left() <= 0 && !errors.Is(err, ErrLost) {
+	if l.window.leftLately() <= 0 && !errors.Is(err, ErrLost) {
 		err = l.overdueLocked() // it was over before anybody said so
 	}
 	l.ended = err

@@ -45,7 +45,7 @@ func NewNetwork(tb testing.TB) *Network {
 		paths:   map[string]*path{},
 		changed: make(chan struct{}),
 	}
-	tb.Cleanup(n.close)
+	tb.Cleanup(n.Close)
 	return n
 }
 
@@ -179,7 +179,8 @@ func (n *Network) path(addr string) (string, error) {
 	return p.proxy.Listen, nil
 }
 
-func (n *Network) close() {
+// Close ends the network and all of its connections, before the test ends. It may be called twice.
+func (n *Network) Close() {
 	n.change(func() { n.closed = true })
 	for _, path := range n.paths { // nobody adds to them any more
 		path.close()
