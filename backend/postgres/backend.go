@@ -66,6 +66,8 @@ func newBackend(d *database, settings *pgxpool.Config) (*Backend, error) {
 		b.mode = newLeases(d, connect)
 	case RowLock:
 		b.mode = newRowLocks(d, connect)
+	case Advisory:
+		b.mode = newAdvisoryLocks(d, connect)
 	}
 	return b, nil
 }

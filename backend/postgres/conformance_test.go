@@ -70,6 +70,11 @@ func TestConformanceAdopted(t *testing.T) {
 	conformance.Run(t, h)
 }
 
+func TestConformanceAdvisory(t *testing.T) {
+	s := containers.Postgres(t)
+	conformance.Run(t, sessionHarness(t, s, "mode=advisory"))
+}
+
 // withRows is an application that makes the row of a lock before it takes the lock.
 type withRows struct {
 	anylock.Backend

@@ -32,6 +32,7 @@ const (
 	invalidSchemaName     = "3F000"
 	tooManyConnections    = "53300"
 	adminShutdown         = "57P01"
+	idleSessionTimeout    = "57P05"
 	crashShutdown         = "57P02"
 	cannotConnectNow      = "57P03"
 	wrongObjectType       = "42809"
@@ -108,7 +109,7 @@ func isConnectionError(ctx context.Context, err error) bool {
 		return false
 	}
 	switch sqlState(err) {
-	case "", adminShutdown, crashShutdown:
+	case "", adminShutdown, crashShutdown, idleSessionTimeout:
 		return true
 	}
 	return false

@@ -7,16 +7,21 @@ import (
 	"github.com/anylock/anylock"
 )
 
-// holds knows the attempts and grants of a session mode by their ID: the lock itself does not have one.
+// identity is what tells attempts and grants apart.
+type identity struct{ name, id string }
+
+func of(g anylock.Grant) identity { return identity{g.Name, g.ID} }
+
+// holds knows the attempts and grants of this process: a row lock itself has no ID.
 type holds struct {
 	mu     sync.Mutex
-	byID   map[string]*hold
+	byID   map[identity]*hold
 	closed bool
 }
 
 // hold is an attempt, and then a grant.
 type hold struct {
-	id        string
+	id        identity
 	session   *session // nil: not granted yet
 	grant     anylock.Grant
 	abandoned context.Context // ends when it is released before it is granted
@@ -25,7 +30,7 @@ type hold struct {
 }
 
 // begin notes an attempt. If the ID is granted already, it returns that; if it is under way, the earlier attempt is given up.
-func (h *holds) begin(id string) (*hold, error) {
+func (h *holds) begin(id identity) (*hold, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -40,7 +45,7 @@ func (h *holds) begin(id string) (*hold, error) {
 	n := &hold{id: id, settled: make(chan struct{})}
 	n.abandoned, n.abandon = context.WithCancel(context.Background())
 	if h.byID == nil {
-		h.byID = make(map[string]*hold)
+		h.byID = make(map[identity]*hold)
 	}
 	h.byID[id] = n
 	return n, nil
@@ -64,7 +69,7 @@ func (h *holds) settle(n *hold, grant anylock.Grant, session *session) bool {
 }
 
 // find returns the session of a grant, or nil.
-func (h *holds) find(id string) (*session, anylock.Grant) {
+func (h *holds) find(id identity) (*session, anylock.Grant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if n := h.byID[id]; n != nil {
@@ -74,7 +79,7 @@ func (h *holds) find(id string) (*session, anylock.Grant) {
 }
 
 // end forgets a grant, or gives up an attempt that is under way, and returns it; nil: there is none.
-func (h *holds) end(id string) *hold {
+func (h *holds) end(id identity) *hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.byID[id]

@@ -84,7 +84,7 @@ func sessionGuarantees() anylock.Guarantees {
 }
 
 func (r *rowLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
-	h, err := r.holds.begin(req.ID)
+	h, err := r.holds.begin(identity{req.Name, req.ID})
 	if err != nil {
 		return anylock.Grant{}, err
 	}
@@ -297,7 +297,7 @@ func (r *rowLocks) renew(ctx context.Context, grants []anylock.Grant) []anylock.
 	var asking sync.WaitGroup
 	for i, g := range grants {
 		asking.Go(func() {
-			session, grant := r.holds.find(g.ID)
+			session, grant := r.holds.find(of(g))
 			if session == nil {
 				renewals[i].Err = anylock.ErrLost
 				return
@@ -322,7 +322,7 @@ func (r *rowLocks) release(ctx context.Context, grants []anylock.Grant) []error 
 }
 
 func (r *rowLocks) releaseOne(ctx context.Context, g anylock.Grant) error {
-	h := r.holds.end(g.ID)
+	h := r.holds.end(of(g))
 	if h == nil {
 		return anylock.ErrLost
 	}

@@ -107,10 +107,11 @@ func (s *session) use(ctx context.Context, keep bool, f func(context.Context) er
 	defer context.AfterFunc(s.life, cancel)()
 	err := f(ctx)
 	if s.IsClosed() {
-		if dead := s.died(err); ctx.Err() == nil {
+		dead := s.died(err)
+		if sqlState(err) != "" { // the server's own word
 			return dead
 		}
-		return anylock.Unavailable(err) // nobody waited for the answer
+		return anylock.Unavailable(err)
 	}
 	if keep {
 		s.listen()
@@ -118,10 +119,22 @@ func (s *session) use(ctx context.Context, keep bool, f func(context.Context) er
 	return err
 }
 
+// busy reports whether somebody uses the connection.
+func (s *session) busy() bool { return len(s.turn) > 0 }
+
+// provenAt notes that the server answered something that was sent at from.
+func (s *session) provenAt(from time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if from.After(s.proven) {
+		s.proven = from
+	}
+}
+
 // seize ends the session and gives its connection away, once nobody uses it any more.
 func (s *session) seize() *connection {
 	s.kill()
-	s.turn <- struct{}{}
+	s.turn <- struct{}{} // and never out again
 	s.stopListening()
 	<-s.listening
 	return s.connection

@@ -1,0 +1,492 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/anylock/anylock"
+)
+
+// adviceSessions is how many sessions share the locks before one is waited for that is busy.
+const adviceSessions = 4
+
+const (
+	// The session's timeout, which is its locks' TTL, is set in the statement that takes the first lock.
+	adviceTrySQL  = "SELECT CASE WHEN pg_try_advisory_lock($1::bigint) THEN set_config('idle_session_timeout', $2::text, false) END IS NOT NULL"
+	adviceWaitSQL = "SELECT pg_advisory_lock($1::bigint), set_config('idle_session_timeout', $2::text, false)"
+	adviceFreeSQL = "SELECT pg_advisory_unlock($1::bigint), CASE WHEN $2::bool THEN set_config('idle_session_timeout', '0', false) END IS NULL"
+)
+
+// advisoryLocks keeps a lock as a session-level advisory lock. Several share a session, whose idle_session_timeout is their
+// TTL. A session may take the same advisory lock twice, so it is never asked to: keys says what this process has.
+type advisoryLocks struct {
+	*database
+	conns   *connections
+	sweeper sweeper
+
+	mu       sync.Mutex
+	closed   bool
+	sessions []*sharedSession
+	keys     map[int64]chan struct{} // held or asked for by this process; closed when that is over
+	byID     map[identity]*advice
+}
+
+// advice is an attempt and then a grant.
+type advice struct {
+	key     int64
+	grant   anylock.Grant
+	session *sharedSession // nil: not granted yet
+	until   time.Time      // the server keeps it until then unless it is renewed; the session may live longer
+	lost    func(error)
+	abandon context.CancelFunc
+	settled chan struct{}
+}
+
+// sharedSession is a session and how many use it: attempts and locks.
+type sharedSession struct {
+	*session
+	users int
+}
+
+func newAdvisoryLocks(d *database, connect connectFunc) *advisoryLocks {
+	return &advisoryLocks{
+		database: d,
+		conns:    newConnections(connect, d.config.conns),
+		sweeper:  sweeper{database: d, sql: d.config.fill(sweepSQL)},
+		keys:     make(map[int64]chan struct{}),
+		byID:     make(map[identity]*advice),
+	}
+}
+
+func (a *advisoryLocks) describe() anylock.Description {
+	return anylock.Description{
+		Name:       "postgres",
+		Guarantees: sessionGuarantees(),
+		MinTTL:     sessionMinTTL, MaxTTL: sessionMaxTTL, MaxBatch: sessionBatch,
+	}
+}
+
+// keyOf is the advisory lock of a name.
+func (a *advisoryLocks) keyOf(name string) int64 {
+	if a.config.key != nil {
+		return a.config.key(name)
+	}
+	return hash64("anylock", "lock", a.config.prefix, name)
+}
+
+func (a *advisoryLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	id := identity{req.Name, req.ID}
+	n, err := a.begin(ctx, req, cancel)
+	if err != nil {
+		return anylock.Grant{}, err
+	}
+	if n.session != nil { // a repeated request finds its own lock
+		from, err := n.session.prove(ctx, n.session.pingServer)
+		grant := n.grant
+		grant.From = from
+		return grant, err
+	}
+	// The work goes on if ctx ends, since to break it off would end a session that has other locks. Then it is undone.
+	type answer struct {
+		grant anylock.Grant
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		grant, session, err := a.lock(ctx, n, req)
+		if err == nil && (ctx.Err() != nil || !a.settle(n, grant, session)) {
+			_ = a.free(session, n.key)
+			err = anylock.Unavailable(errReleasedMeanwhile)
+		}
+		if err != nil {
+			a.forget(id, n)
+		}
+		close(n.settled)
+		answers <- answer{grant, err}
+	}()
+	select {
+	case got := <-answers:
+		return got.grant, got.err
+	case <-ctx.Done():
+	}
+	select { // a quick answer is better than none
+	case got := <-answers:
+		return got.grant, got.err
+	case <-time.After(grace):
+		return anylock.Grant{}, anylock.Unavailable(context.Cause(ctx))
+	}
+}
+
+// begin reserves the key for an attempt, or returns the grant that the ID has already.
+func (a *advisoryLocks) begin(ctx context.Context, req anylock.Request, abandon context.CancelFunc) (*advice, error) {
+	id, key := identity{req.Name, req.ID}, a.keyOf(req.Name)
+	for {
+		a.mu.Lock()
+		if a.closed {
+			a.mu.Unlock()
+			return nil, anylock.ErrClosed
+		}
+		own, taken := a.byID[id], a.keys[key]
+		if own != nil && own.session != nil {
+			again := *own
+			a.mu.Unlock()
+			return &again, nil
+		}
+		if taken == nil {
+			n := &advice{key: key, lost: req.Lost, abandon: abandon, settled: make(chan struct{})}
+			a.byID[id], a.keys[key] = n, make(chan struct{})
+			a.mu.Unlock()
+			return n, nil
+		}
+		a.mu.Unlock()
+		if own != nil {
+			own.abandon() // an earlier attempt of this very request
+		} else if !req.Wait {
+			holder, _ := a.lastHolder(ctx, req.Name)
+			return nil, &anylock.HeldError{Holder: holder}
+		}
+		select {
+		case <-taken:
+		case <-ctx.Done():
+			return nil, anylock.Unavailable(context.Cause(ctx))
+		}
+	}
+}
+
+// settle makes a grant of an attempt. It reports false if it was given up.
+func (a *advisoryLocks) settle(n *advice, grant anylock.Grant, session *sharedSession) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed || a.byID[of(grant)] != n {
+		return false
+	}
+	n.grant, n.session, n.until = grant, session, grant.From.Add(grant.TTL)
+	return true
+}
+
+// forget ends the reservation of the key.
+func (a *advisoryLocks) forget(id identity, n *advice) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byID[id] == n {
+		delete(a.byID, id)
+	}
+	if taken := a.keys[n.key]; taken != nil {
+		close(taken)
+		delete(a.keys, n.key)
+	}
+}
+
+// lock takes the lock, and the token.
+func (a *advisoryLocks) lock(ctx context.Context, n *advice, req anylock.Request) (anylock.Grant, *sharedSession, error) {
+	ttl := wholeMilliseconds(req.TTL)
+	take := a.try
+	if req.Wait {
+		take = a.wait
+	}
+	var session *sharedSession
+	var from time.Time
+	var err error
+	for range 3 {
+		session, from, err = take(ctx, n.key, ttl)
+		if !errors.Is(err, errStaleSession) {
+			break
+		}
+	}
+	if errors.Is(err, anylock.ErrHeld) {
+		holder, _ := a.lastHolder(ctx, req.Name)
+		err = &anylock.HeldError{Holder: holder}
+	}
+	if err != nil {
+		return anylock.Grant{}, nil, err
+	}
+	token, err := a.nextToken(ctx, req)
+	if err != nil {
+		_ = a.free(session, n.key)
+		return anylock.Grant{}, nil, err
+	}
+	return anylock.Grant{Name: req.Name, ID: req.ID, Token: token, TTL: ttl, From: from}, session, nil
+}
+
+// errStaleSession: the connection had died while nobody used it; another one will do.
+var errStaleSession = errors.New("the session had ended before it was used")
+
+// try asks once, on a session that others may share.
+func (a *advisoryLocks) try(ctx context.Context, key int64, ttl time.Duration) (*sharedSession, time.Time, error) {
+	s, fresh, err := a.share(ctx, ttl)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	from := time.Now()
+	if fresh {
+		from = s.taken
+	}
+	locked := false
+	err = s.use(s.life, true, func(ctx context.Context) error {
+		if !fresh {
+			from = time.Now()
+		}
+		return s.QueryRow(ctx, adviceTrySQL, key, fmt.Sprint(ttl.Milliseconds())).Scan(&locked)
+	})
+	switch {
+	case err != nil:
+		a.leave(s)
+		if s.err() != nil && (s.reused || !fresh) {
+			a.conns.dropIdle()
+			return nil, from, errStaleSession
+		}
+		return nil, from, err
+	case !locked:
+		a.leave(s)
+		return nil, from, new(anylock.HeldError)
+	}
+	s.provenAt(from)
+	return s, from, nil
+}
+
+// wait waits in the server's queue, on a connection that nobody else uses meanwhile.
+func (a *advisoryLocks) wait(ctx context.Context, key int64, ttl time.Duration) (*sharedSession, time.Time, error) {
+	patient, cancel := a.patient(ctx)
+	defer cancel()
+	conn, err := a.conns.take(ctx, patient)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	over := conn.interruptWith(ctx)
+	_, err = conn.Exec(patient, adviceWaitSQL, key, fmt.Sprint(ttl.Milliseconds()))
+	over()
+	var from time.Time
+	if err == nil {
+		from = time.Now()
+		err = conn.Ping(patient)
+	}
+	switch {
+	case err == nil:
+		s := a.newSession(conn, ttl, from)
+		return s, from, nil
+	case sqlState(err) != "" && !conn.IsClosed(): // nothing was locked
+		a.conns.give(conn)
+	default:
+		a.conns.drop(conn)
+		if conn.reused && isConnectionError(ctx, err) {
+			a.conns.dropIdle()
+			err = errStaleSession
+		}
+	}
+	return nil, from, err
+}
+
+// share returns a session with this TTL and counts the caller as one of its users.
+func (a *advisoryLocks) share(ctx context.Context, ttl time.Duration) (s *sharedSession, fresh bool, err error) {
+	a.mu.Lock()
+	alike := 0
+	for _, s := range a.sessions {
+		if s.ttl != ttl || s.err() != nil {
+			continue
+		}
+		alike++
+		if !s.busy() || alike == adviceSessions {
+			s.users++
+			a.mu.Unlock()
+			return s, false, nil
+		}
+	}
+	a.mu.Unlock()
+	patient, cancel := a.patient(ctx)
+	defer cancel()
+	conn, err := a.conns.take(ctx, patient)
+	if err != nil {
+		return nil, false, err
+	}
+	return a.newSession(conn, ttl, time.Now()), true, nil
+}
+
+// newSession makes a session that others may share, with one user.
+func (a *advisoryLocks) newSession(conn *connection, ttl time.Duration, proven time.Time) *sharedSession {
+	s := &sharedSession{users: 1}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.session = newSession(conn, ttl, proven, func(err error) { a.ended(s, err) })
+	a.sessions = append(a.sessions, s)
+	return s
+}
+
+// ended tells the holders whose session has ended.
+func (a *advisoryLocks) ended(s *sharedSession, err error) {
+	var lost []func(error)
+	a.mu.Lock()
+	for _, n := range a.byID {
+		if n.session == s && n.lost != nil {
+			lost = append(lost, n.lost)
+		}
+	}
+	a.mu.Unlock()
+	for _, f := range lost {
+		f(err)
+	}
+}
+
+// leave counts a user less. It reports whether that was the last; then the session is shared no more.
+func (a *advisoryLocks) leave(s *sharedSession) {
+	if a.isLast(s) {
+		a.retire(s)
+	}
+}
+
+func (a *advisoryLocks) isLast(s *sharedSession) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.users--
+	if s.users > 0 {
+		return false
+	}
+	for i, other := range a.sessions {
+		if other == s {
+			a.sessions = append(a.sessions[:i], a.sessions[i+1:]...)
+			break
+		}
+	}
+	return true
+}
+
+// retire gives back the connection of a session that has no locks.
+func (a *advisoryLocks) retire(s *sharedSession) { a.conns.give(s.seize()) }
+
+// free gives up a lock. What it finds not to be held is an error: nobody else could have given it up.
+func (a *advisoryLocks) free(s *sharedSession, key int64) error {
+	last := a.isLast(s)
+	held, answered := false, true
+	err := s.use(s.life, true, func(ctx context.Context) error {
+		return s.QueryRow(ctx, adviceFreeSQL, key, last).Scan(&held, &answered)
+	})
+	if last {
+		if err == nil {
+			a.retire(s)
+		} else {
+			a.conns.drop(s.seize())
+		}
+	}
+	if err == nil && !held {
+		err = fmt.Errorf("%w: its session did not have the advisory lock", anylock.ErrLost)
+	}
+	return err
+}
+
+// watch: the server's queue wakes.
+func (a *advisoryLocks) watch(context.Context, string) (<-chan struct{}, error) { return nil, nil }
+
+func (a *advisoryLocks) renew(ctx context.Context, grants []anylock.Grant) []anylock.Renewal {
+	renewals := make([]anylock.Renewal, len(grants))
+	asked := make(map[*sharedSession][]int)
+	now := time.Now()
+	a.mu.Lock()
+	for i, g := range grants {
+		n := a.byID[of(g)]
+		if n == nil || n.session == nil || now.After(n.until) {
+			renewals[i].Err = anylock.ErrLost
+			continue
+		}
+		asked[n.session] = append(asked[n.session], i)
+	}
+	a.mu.Unlock()
+	var asking sync.WaitGroup
+	for s, positions := range asked {
+		asking.Go(func() {
+			from, err := s.prove(ctx, s.pingServer)
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			for _, i := range positions {
+				renewals[i] = anylock.Renewal{From: from, TTL: s.ttl, Err: err}
+				if n := a.byID[of(grants[i])]; n != nil && err == nil {
+					n.until = from.Add(s.ttl)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	a.expire()
+	return renewals
+}
+
+// expire gives up the locks that nobody has renewed although their session lives for the sake of others.
+func (a *advisoryLocks) expire() {
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, n := range a.byID {
+		if n.session != nil && now.After(n.until) {
+			go func() { _ = a.release1(context.Background(), id) }()
+		}
+	}
+}
+
+func (a *advisoryLocks) release(ctx context.Context, grants []anylock.Grant) []error {
+	results := make([]error, len(grants))
+	var asking sync.WaitGroup
+	for i, g := range grants {
+		asking.Go(func() { results[i] = a.release1(ctx, of(g)) })
+	}
+	asking.Wait()
+	a.sweeper.sometimes()
+	return results
+}
+
+func (a *advisoryLocks) release1(ctx context.Context, id identity) error {
+	a.mu.Lock()
+	n := a.byID[id]
+	if n == nil {
+		a.mu.Unlock()
+		return anylock.ErrLost
+	}
+	delete(a.byID, id)
+	session, expired := n.session, time.Now().After(n.until)
+	a.mu.Unlock()
+	if session == nil {
+		n.abandon()
+		select {
+		case <-n.settled:
+			return nil
+		case <-ctx.Done():
+			return anylock.Unavailable(context.Cause(ctx))
+		}
+	}
+	done := make(chan error, 1)
+	go func() { // not broken off, as above
+		err := a.free(session, n.key)
+		a.forget(id, n)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err == nil && expired {
+			return fmt.Errorf("%w: it had expired", anylock.ErrLost)
+		}
+		return err
+	case <-ctx.Done():
+		return anylock.Unavailable(context.Cause(ctx))
+	}
+}
+
+func (a *advisoryLocks) close() {
+	a.sweeper.wait()
+	a.mu.Lock()
+	a.closed = true
+	sessions := a.sessions
+	a.sessions = nil
+	for _, n := range a.byID {
+		if n.session == nil {
+			n.abandon()
+		}
+	}
+	a.mu.Unlock()
+	for _, s := range sessions {
+		a.conns.drop(s.seize())
+	}
+	a.conns.close()
+	a.database.close()
+}
