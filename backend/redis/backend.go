@@ -41,9 +41,10 @@ type Backend struct {
 
 var _ anylock.Backend = (*Backend)(nil)
 
-// New makes a backend over a client that the caller has, and goes on to own. Set ContextTimeoutEnabled on it, or go-redis
-// ignores deadlines, and a ReadTimeout of a few seconds at most, since that is how long a command to a dead server takes.
-// There is no I/O. A Ring is refused: when one of its shards fails, it moves keys to another, which is a second owner.
+// New makes a backend over a client that stays the caller's: Close leaves it open. Set ContextTimeoutEnabled on it, or
+// go-redis ignores deadlines and each call costs a goroutine, and a ReadTimeout of a few seconds at most, since that is
+// how long a command to a dead server takes. If it has a Dialer of its own that speaks TLS, the handshake belongs into the
+// Dialer, within its ctx: go-redis would wait for it without a bound. There is no I/O. A Ring is refused: when one of its shards fails, it moves keys to another, which is a second owner.
 func New(client redis.UniversalClient, opts ...Option) (*Backend, error) {
 	b := &Backend{client: client, config: defaults()}
 	switch c := client.(type) {

@@ -78,7 +78,12 @@ func single(s *containers.Server) func(dialFunc) redis.UniversalClient {
 				if err != nil {
 					return nil, err
 				}
-				return tls.Client(conn, s.TLS), nil
+				encrypted := tls.Client(conn, s.TLS)
+				if err := encrypted.HandshakeContext(ctx); err != nil { // later it would be without a deadline
+					_ = conn.Close()
+					return nil, err
+				}
+				return encrypted, nil
 			}
 		}
 		return redis.NewClient(&redis.Options{
