@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ const (
 	// The session's timeout, which is its locks' TTL, is set in the statement that takes the first lock.
 	adviceTrySQL  = "SELECT CASE WHEN pg_try_advisory_lock($1::bigint) THEN set_config('idle_session_timeout', $2::text, false) END IS NOT NULL"
 	adviceWaitSQL = "SELECT pg_advisory_lock($1::bigint), set_config('idle_session_timeout', $2::text, false)"
-	adviceFreeSQL = "SELECT pg_advisory_unlock($1::bigint), CASE WHEN $2::bool THEN set_config('idle_session_timeout', '0', false) END IS NULL"
+	adviceFreeSQL = "SELECT pg_advisory_unlock($1::bigint)"
 )
 
 // advisoryLocks keeps a lock as a session-level advisory lock. Several share a session, whose idle_session_timeout is their
@@ -30,13 +31,15 @@ type advisoryLocks struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions []*sharedSession
-	keys     map[int64]chan struct{} // held or asked for by this process; closed when that is over
+	keys     map[int64]*advice // held or asked for by this process
 	byID     map[identity]*advice
 }
 
 // advice is an attempt and then a grant.
 type advice struct {
+	id      identity
 	key     int64
+	over    chan struct{} // closed when the key is free again for this process
 	grant   anylock.Grant
 	session *sharedSession // nil: not granted yet
 	until   time.Time      // the server keeps it until then unless it is renewed; the session may live longer
@@ -56,10 +59,12 @@ func newAdvisoryLocks(d *database, connect connectFunc) *advisoryLocks {
 		database: d,
 		conns:    newConnections(connect, d.config.conns),
 		sweeper:  sweeper{database: d, sql: d.config.fill(sweepSQL)},
-		keys:     make(map[int64]chan struct{}),
+		keys:     make(map[int64]*advice),
 		byID:     make(map[identity]*advice),
 	}
 }
+
+func (a *advisoryLocks) introduce(ctx context.Context) error { return a.conns.introduce(ctx) }
 
 func (a *advisoryLocks) describe() anylock.Description {
 	return anylock.Description{
@@ -138,20 +143,24 @@ func (a *advisoryLocks) begin(ctx context.Context, req anylock.Request, abandon 
 			return &again, nil
 		}
 		if taken == nil {
-			n := &advice{key: key, lost: req.Lost, abandon: abandon, settled: make(chan struct{})}
-			a.byID[id], a.keys[key] = n, make(chan struct{})
+			n := &advice{id: id, key: key, lost: req.Lost, abandon: abandon, over: make(chan struct{}), settled: make(chan struct{})}
+			a.byID[id], a.keys[key] = n, n
 			a.mu.Unlock()
 			return n, nil
 		}
+		expired := taken.session != nil && (time.Now().After(taken.until) || taken.session.err() != nil)
 		a.mu.Unlock()
-		if own != nil {
+		switch {
+		case expired:
+			_ = a.release1(ctx, taken.id)
+		case own != nil:
 			own.abandon() // an earlier attempt of this very request
-		} else if !req.Wait {
+		case !req.Wait:
 			holder, _ := a.lastHolder(ctx, req.Name)
 			return nil, &anylock.HeldError{Holder: holder}
 		}
 		select {
-		case <-taken:
+		case <-taken.over:
 		case <-ctx.Done():
 			return nil, anylock.Unavailable(context.Cause(ctx))
 		}
@@ -176,8 +185,8 @@ func (a *advisoryLocks) forget(id identity, n *advice) {
 	if a.byID[id] == n {
 		delete(a.byID, id)
 	}
-	if taken := a.keys[n.key]; taken != nil {
-		close(taken)
+	if a.keys[n.key] == n {
+		close(n.over)
 		delete(a.keys, n.key)
 	}
 }
@@ -331,46 +340,38 @@ func (a *advisoryLocks) ended(s *sharedSession, err error) {
 	}
 }
 
-// leave counts a user less. It reports whether that was the last; then the session is shared no more.
+// leave counts a user less. After the last one the session is shared no more.
 func (a *advisoryLocks) leave(s *sharedSession) {
-	if a.isLast(s) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.users--
+	if i := slices.Index(a.sessions, s); s.users == 0 && i >= 0 {
+		a.sessions = slices.Delete(a.sessions, i, i+1)
 		a.retire(s)
 	}
 }
 
-func (a *advisoryLocks) isLast(s *sharedSession) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s.users--
-	if s.users > 0 {
-		return false
-	}
-	for i, other := range a.sessions {
-		if other == s {
-			a.sessions = append(a.sessions[:i], a.sessions[i+1:]...)
-			break
+// retire gives back the connection of a session that has no locks. Nobody waits for that.
+func (a *advisoryLocks) retire(s *sharedSession) {
+	go func() {
+		conn := s.seize()
+		ctx, cancel := context.WithTimeout(a.life, grace)
+		defer cancel()
+		if _, err := conn.Exec(ctx, "SET idle_session_timeout = 0"); err != nil {
+			a.conns.drop(conn)
+			return
 		}
-	}
-	return true
+		a.conns.give(conn)
+	}()
 }
-
-// retire gives back the connection of a session that has no locks.
-func (a *advisoryLocks) retire(s *sharedSession) { a.conns.give(s.seize()) }
 
 // free gives up a lock. What it finds not to be held is an error: nobody else could have given it up.
 func (a *advisoryLocks) free(s *sharedSession, key int64) error {
-	last := a.isLast(s)
-	held, answered := false, true
+	held := false
 	err := s.use(s.life, true, func(ctx context.Context) error {
-		return s.QueryRow(ctx, adviceFreeSQL, key, last).Scan(&held, &answered)
+		return s.QueryRow(ctx, adviceFreeSQL, key).Scan(&held)
 	})
-	if last {
-		if err == nil {
-			a.retire(s)
-		} else {
-			a.conns.drop(s.seize())
-		}
-	}
+	a.leave(s) // and not before, or somebody else might retire it
 	if err == nil && !held {
 		err = fmt.Errorf("%w: its session did not have the advisory lock", anylock.ErrLost)
 	}

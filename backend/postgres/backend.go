@@ -20,6 +20,7 @@ var _ anylock.Backend = (*Backend)(nil)
 // mode is one way to keep locks. Its methods are those of [anylock.Backend], without the checks that all share.
 type mode interface {
 	describe() anylock.Description
+	introduce(context.Context) error // connects once
 	acquire(context.Context, anylock.Request) (anylock.Grant, error)
 	watch(context.Context, string) (<-chan struct{}, error)
 	renew(context.Context, []anylock.Grant) []anylock.Renewal

@@ -44,6 +44,15 @@ func newConnections(connect connectFunc, most int) *connections {
 	return &connections{connect: connect, slots: make(chan struct{}, most)}
 }
 
+// introduce opens the first connection, so that what is wrong shows at once.
+func (c *connections) introduce(ctx context.Context) error {
+	conn, err := c.take(ctx, ctx)
+	if err == nil {
+		c.give(conn)
+	}
+	return err
+}
+
 // take returns a connection: the one that was used last, or a new one. ctx bounds the wait for one of the bounded number,
 // and patient the making of a new one.
 func (c *connections) take(ctx, patient context.Context) (*connection, error) {

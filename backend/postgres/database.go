@@ -92,12 +92,17 @@ func (d *database) remedy(ctx context.Context, s statement, err error, try int) 
 		return true, err
 	case deadlockDetected:
 		return true, err
+	case adminShutdown, idleSessionTimeout: // it ended before the statement, or ended that: nothing was committed
+		if d.own {
+			d.pool.Reset() // the others have ended too, most likely
+		}
+		return true, err
 	case undefinedStatement, duplicateStatement, featureNotSupported: // "cached plan must not change result type"
 		return !d.unprepared.Swap(true), err
 	}
 	if s.repeatable && try < 3 && isConnectionError(ctx, err) {
 		if d.own {
-			d.pool.Reset() // the others are broken too, most likely
+			d.pool.Reset()
 		}
 		return true, err
 	}

@@ -62,7 +62,11 @@ func Open(ctx context.Context, url string) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.introduce(ctx); err != nil {
+	err = d.introduce(ctx)
+	if err == nil {
+		err = b.mode.introduce(ctx)
+	}
+	if err != nil {
 		_ = b.Close()
 		return nil, classify(err)
 	}

@@ -62,6 +62,8 @@ func newRowLocks(d *database, connect connectFunc) *rowLocks {
 	}
 }
 
+func (r *rowLocks) introduce(ctx context.Context) error { return r.conns.introduce(ctx) }
+
 func (r *rowLocks) describe() anylock.Description {
 	return anylock.Description{
 		Name:       "postgres",

@@ -1,0 +1,498 @@
+package postgres_test
+
+import (
+	"bufio"
+	"context"
+	cryptorand "crypto/rand"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/anylock/anylock"
+	"github.com/anylock/anylock/backend/postgres"
+	"github.com/anylock/anylock/conformance/containers"
+)
+
+var modes = []string{"lease", "rowlock", "advisory"}
+
+func eachMode(t *testing.T, f func(t *testing.T, mode string)) {
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) { f(t, "mode="+mode) })
+	}
+}
+
+// holderEnv makes the test binary hold a lock until it is killed.
+const holderEnv = "ANYLOCK_TEST_HOLDER"
+
+func TestHolderProcess(t *testing.T) {
+	url := os.Getenv(holderEnv)
+	if url == "" {
+		t.Skip("a helper of TestSilentHolder")
+	}
+	l := must(anylock.Open(context.Background(), url, anylock.WithTTL(2*time.Second)))(t)
+	lease := must(l.Acquire(context.Background(), "n"))(t)
+	fmt.Println("held")
+	<-lease.Done()
+	fmt.Println("lost")
+}
+
+func TestSilentHolder(t *testing.T) {
+	const ttl = 2 * time.Second
+	s := server(t)
+	eachMode(t, func(t *testing.T, mode string) {
+		schema := freshSchema(t, s)
+		watcher := locker(t, urlOf(s, schema, mode))
+		freed := func(since time.Time) {
+			t.Helper()
+			lease, err := watcher.Acquire(ctx10(t), "n")
+			if took := time.Since(since); err != nil || took > ttl+2*time.Second {
+				t.Fatalf("the lock was free after %v: %v", took, err)
+			} else {
+				t.Logf("free after %v", took)
+			}
+			must(0, lease.Release(ctx10(t)))(t)
+		}
+		t.Run("cut off", func(t *testing.T) {
+			network := containers.NewNetwork(t)
+			l := locker(t, urlAt(s, network.Addr(t, s.Addr()), schema, mode), anylock.WithTTL(ttl))
+			lease := must(l.Acquire(ctx10(t), "n"))(t)
+			ended := make(chan time.Time, 1)
+			go func() { <-lease.Done(); ended <- time.Now() }()
+			time.Sleep(ttl)
+			network.Cut()
+			freed(time.Now())
+			select {
+			case <-ended:
+			default:
+				t.Error("the lock was given away before its holder was told")
+			}
+			network.Heal()
+		})
+		for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+			t.Run(signal.String(), func(t *testing.T) {
+				holder := exec.Command(os.Args[0], "-test.run=^TestHolderProcess$")
+				holder.Env = append(os.Environ(), holderEnv+"="+urlOf(s, schema, mode))
+				out := must(holder.StdoutPipe())(t)
+				must(0, holder.Start())(t)
+				defer func() { _ = holder.Process.Kill(); _ = holder.Wait() }()
+				lines := bufio.NewScanner(out)
+				for lines.Scan() && lines.Text() != "held" {
+				}
+				must(0, holder.Process.Signal(signal))(t)
+				freed(time.Now())
+			})
+		}
+	})
+}
+
+func TestTerminatedSession(t *testing.T) {
+	s := server(t)
+	for _, mode := range []string{"mode=rowlock", "mode=advisory"} {
+		t.Run(mode, func(t *testing.T) {
+			schema := freshSchema(t, s)
+			app := "app-" + cryptorand.Text()
+			l := locker(t, urlOf(s, schema, mode, "application_name="+app), anylock.WithTTL(time.Minute))
+			other := locker(t, urlOf(s, schema, mode))
+			lease := must(l.Acquire(ctx10(t), "n"))(t)
+			admin(t, s).exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", app)
+			select {
+			case <-lease.Done():
+			case <-time.After(time.Second):
+				t.Error("the holder was not told that the server has ended its session")
+			}
+			if !errors.Is(lease.Err(), anylock.ErrLost) {
+				t.Errorf("Err: %v", lease.Err())
+			}
+			next := must(other.TryAcquire(ctx10(t), "n"))(t)
+			if next.Token() <= lease.Token() {
+				t.Errorf("token %d after %d", next.Token(), lease.Token())
+			}
+			if err := lease.Release(ctx10(t)); !errors.Is(err, anylock.ErrLost) {
+				t.Errorf("Release: %v", err)
+			}
+		})
+	}
+}
+
+func TestCancelledAcquires(t *testing.T) {
+	s := server(t)
+	eachMode(t, func(t *testing.T, mode string) {
+		schema := freshSchema(t, s)
+		app := "app-" + cryptorand.Text()
+		db := admin(t, s)
+		l := locker(t, urlOf(s, schema, mode, "application_name="+app, "conns=8"))
+		holder := locker(t, urlOf(s, schema, mode))
+		must(holder.Acquire(ctx10(t), "held"))(t)
+		busy := func() string {
+			return value[string](db, `SELECT coalesce(string_agg(state || ': ' || query, '; '), '') FROM pg_stat_activity
+				WHERE application_name = $1 AND state <> 'idle'`, app) +
+				value[string](db, `SELECT coalesce(string_agg(locktype || ' ' || mode, '; '), '') FROM pg_locks
+				WHERE pid IN (SELECT pid FROM pg_stat_activity WHERE application_name = $1) AND
+					(NOT granted OR locktype = 'advisory' AND mode = 'ExclusiveLock')`, app)
+		}
+		var running sync.WaitGroup
+		for i := range 6 {
+			running.Go(func() {
+				for range 50 {
+					ctx, cancel := context.WithTimeout(context.Background(), rand.N(20*time.Millisecond))
+					lease, err := l.Acquire(ctx, []string{"held", fmt.Sprint("free", i)}[rand.IntN(2)])
+					cancel()
+					if err == nil {
+						_ = lease.Release(context.Background())
+					} else if !errors.Is(err, context.DeadlineExceeded) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		running.Wait()
+		end := time.Now().Add(time.Second)
+		left := busy()
+		for ; left != "" && time.Now().Before(end); left = busy() {
+		}
+		if left != "" {
+			t.Errorf("after a second there is: %s", left)
+		}
+		conns := value[int64](db, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", app)
+		if conns > 8+4+1 {
+			t.Errorf("%d connections are open", conns)
+		}
+		for i := range 6 {
+			lease := must(l.TryAcquire(ctx10(t), fmt.Sprint("free", i)))(t)
+			must(0, lease.Release(ctx10(t)))(t)
+		}
+	})
+}
+
+// The application holds connections of its own pool in the critical section, and there are more clients than connections.
+func TestFewConnections(t *testing.T) {
+	s := server(t)
+	eachMode(t, func(t *testing.T, mode string) {
+		schema := freshSchema(t, s)
+		l := locker(t, urlOf(s, schema, mode, "conns=4", "pool_max_conns=4"), anylock.WithRequestTimeout(10*time.Second))
+		other := locker(t, urlOf(s, schema, mode, "conns=4", "pool_max_conns=4"), anylock.WithRequestTimeout(10*time.Second))
+		app := admin(t, s)
+		var inside [100]atomic.Int32
+		var done atomic.Int32
+		var running sync.WaitGroup
+		for i := range 64 {
+			running.Go(func() {
+				l := []*anylock.Locker{l, other}[i%2]
+				for range 10 {
+					n := rand.IntN(100)
+					ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+					err := l.Do(ctx, fmt.Sprint(n), func(ctx context.Context, _ *anylock.Lease) error {
+						if inside[n].Add(1) > 1 {
+							t.Error("two holders")
+						}
+						defer inside[n].Add(-1)
+						return pgx.BeginFunc(ctx, app, func(tx pgx.Tx) error {
+							_, err := tx.Exec(ctx, "SELECT pg_sleep(0.001)")
+							return err
+						})
+					})
+					cancel()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					done.Add(1)
+				}
+			})
+		}
+		running.Wait()
+		if done.Load() != 640 {
+			t.Errorf("%d of 640", done.Load())
+		}
+	})
+}
+
+func TestExhaustedPool(t *testing.T) {
+	s := server(t)
+	l := locker(t, urlOf(s, freshSchema(t, s), "mode=rowlock", "conns=2"))
+	one := must(l.Acquire(ctx10(t), "1"))(t)
+	must(l.Acquire(ctx10(t), "2"))(t)
+	start := time.Now()
+	_, err := l.Acquire(context.Background(), "3")
+	if !errors.Is(err, anylock.ErrUnavailable) || !strings.Contains(err.Error(), "conns=") {
+		t.Errorf("with all connections taken: %v", err)
+	}
+	if took := time.Since(start); took > 8*time.Second {
+		t.Errorf("after %v", took)
+	}
+	must(0, one.Release(ctx10(t)))(t)
+	must(l.Acquire(ctx10(t), "3"))(t)
+}
+
+func TestTryLeavesNothingOpen(t *testing.T) {
+	s := server(t)
+	for _, mode := range []string{"mode=rowlock", "mode=advisory"} {
+		schema := freshSchema(t, s)
+		app := "app-" + cryptorand.Text()
+		a := locker(t, urlOf(s, schema, mode))
+		b := locker(t, urlOf(s, schema, mode, "application_name="+app))
+		must(a.Acquire(ctx10(t), "n"))(t)
+		for range 100 {
+			if _, err := b.TryAcquire(ctx10(t), "n"); !errors.Is(err, anylock.ErrHeld) {
+				t.Fatal(err)
+			}
+		}
+		db := admin(t, s)
+		if n := value[int64](db, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND state <> 'idle'", app); n != 0 {
+			t.Errorf("%s: %d sessions are not idle", mode, n)
+		}
+		if n := value[int64](db, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", app); n > 3 {
+			t.Errorf("%s: %d connections for one try at a time", mode, n)
+		}
+	}
+}
+
+// B106: what the administrator has set for idle sessions does not end holders.
+func TestAdministratorsTimeouts(t *testing.T) {
+	s := containers.Postgres(t, containers.Args("-c", "idle_in_transaction_session_timeout=500ms", "-c", "idle_session_timeout=700ms",
+		"-c", "lock_timeout=300ms", "-c", "statement_timeout=400ms", "-c", "transaction_timeout=1s"))
+	eachMode(t, func(t *testing.T, mode string) {
+		a, b := locker(t, urlOf(s, mode), anylock.WithTTL(9*time.Second)), locker(t, urlOf(s, mode), anylock.WithTTL(9*time.Second))
+		lease := must(a.Acquire(ctx10(t), "n"))(t)
+		got := make(chan *anylock.Lease)
+		go func() { got <- must(b.Acquire(ctx10(t), "n"))(t) }()
+		select {
+		case <-lease.Done():
+			t.Fatal(lease.Err())
+		case <-got:
+			t.Fatal("two holders")
+		case <-time.After(2500 * time.Millisecond):
+		}
+		must(0, lease.Release(ctx10(t)))(t)
+		must(0, (<-got).Release(ctx10(t)))(t)
+	})
+}
+
+func TestContentionIsNotLogged(t *testing.T) {
+	s := containers.Postgres(t, containers.Args("-c", "logging_collector=on", "-c", "log_directory=/tmp", "-c", "log_filename=server.log"))
+	errorsLogged := func() string {
+		out, _ := s.Exec(context.Background(), "sh", "-c", "grep -E 'ERROR|FATAL|WARNING' /tmp/server.log; true")
+		return out
+	}
+	eachMode(t, func(t *testing.T, mode string) {
+		open(t, urlOf(s, mode))
+		before := errorsLogged()
+		var running sync.WaitGroup
+		for range 5 {
+			l := locker(t, urlOf(s, mode))
+			for i := range 4 {
+				running.Go(func() {
+					for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+						lease, err := l.TryAcquire(context.Background(), fmt.Sprint(i%2))
+						if err == nil {
+							err = lease.Release(context.Background())
+						}
+						if err != nil && !errors.Is(err, anylock.ErrHeld) {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		running.Wait()
+		if after := strings.TrimPrefix(errorsLogged(), before); after != "" {
+			t.Errorf("contention is in the server's log:\n%.1000s", after)
+		}
+	})
+}
+
+func TestKillNine(t *testing.T) {
+	rounds := 5
+	if long() {
+		rounds = 200
+	}
+	s := containers.Postgres(t)
+	eachMode(t, func(t *testing.T, mode string) {
+		l := locker(t, urlOf(s, mode), anylock.WithTTL(300*time.Millisecond), anylock.WithRequestTimeout(20*time.Second))
+		var last anylock.Token
+		for range rounds {
+			lease := must(l.Acquire(context.Background(), "n"))(t)
+			if lease.Token() <= last {
+				t.Fatalf("token %d after %d", lease.Token(), last)
+			}
+			last = lease.Token()
+			must(0, s.Restart(context.Background()))(t)
+			_ = lease.Release(ctx10(t))
+		}
+	})
+}
+
+func TestManyStarters(t *testing.T) {
+	s := server(t)
+	eachMode(t, func(t *testing.T, mode string) {
+		schema := freshSchema(t, s)
+		var running sync.WaitGroup
+		for range 20 {
+			running.Go(func() {
+				l := must(anylock.Open(ctx10(t), urlOf(s, schema, mode, "conns=2")))(t)
+				defer func() { _ = l.Close(context.Background()) }()
+				lease := must(l.Acquire(ctx10(t), "n"))(t)
+				must(0, lease.Release(ctx10(t)))(t)
+			})
+		}
+		running.Wait()
+	})
+}
+
+func TestSchemaIsSufficient(t *testing.T) {
+	s := server(t)
+	db := admin(t, s)
+	name := "team_" + strings.ToLower(cryptorand.Text())
+	role := "user_" + strings.ToLower(cryptorand.Text())
+	ddl := must(postgres.Schema(postgres.WithSchema(name), postgres.WithTable("locks")))(t)
+	must(db.Exec(ctx10(t), ddl, pgx.QueryExecModeSimpleProtocol))(t)
+	db.exec("CREATE ROLE " + role + " LOGIN PASSWORD 'secret-of-role'")
+	defer db.exec("DROP ROLE " + role)
+	defer db.exec("DROP OWNED BY " + role)
+	defer db.exec("DROP SCHEMA " + name + " CASCADE")
+	db.exec("GRANT USAGE ON SCHEMA " + name + " TO " + role)
+	db.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA " + name + " TO " + role)
+	as := func(params ...string) string {
+		return strings.Replace(urlOf(s, params...), s.Username+":"+s.Password, role+":secret-of-role", 1)
+	}
+	eachMode(t, func(t *testing.T, mode string) {
+		l := locker(t, as("schema="+name, "table=locks", mode))
+		lease := must(l.Acquire(ctx10(t), "n"))(t)
+		must(0, lease.Release(ctx10(t)))(t)
+		_, err := postgres.Open(ctx10(t), as("schema="+name, "table=other", mode))
+		if !errors.Is(err, anylock.ErrInvalid) || !strings.Contains(err.Error(), "other") {
+			t.Errorf("a missing table and no right to create it: %v", err)
+		}
+	})
+	db.exec("CREATE TABLE " + name + ".wrong (name text)")
+	db.exec("GRANT SELECT ON " + name + ".wrong TO " + role)
+	if _, err := postgres.Open(ctx10(t), as("schema="+name, "table=wrong")); !errors.Is(err, anylock.ErrInvalid) {
+		t.Errorf("a table with other columns: %v", err)
+	}
+	db.exec("REVOKE INSERT ON " + name + ".locks FROM " + role)
+	l := locker(t, as("schema="+name, "table=locks"))
+	if _, err := l.TryAcquire(ctx10(t), "m"); !errors.Is(err, anylock.ErrInvalid) {
+		t.Errorf("without the right to INSERT: %v", err)
+	}
+}
+
+func TestTableIsMadeLater(t *testing.T) {
+	s := server(t)
+	schema := freshSchema(t, s)
+	name := strings.TrimPrefix(schema, "schema=")
+	l := locker(t, urlOf(s, schema))
+	keeps := locker(t, urlOf(s, schema, "create=false"))
+	db := admin(t, s)
+	db.exec("DROP TABLE " + name + ".anylock")
+	if _, err := keeps.TryAcquire(ctx10(t), "n"); !errors.Is(err, anylock.ErrInvalid) || !strings.Contains(err.Error(), "anylock") {
+		t.Errorf("without the table: %v", err)
+	}
+	must(l.TryAcquire(ctx10(t), "n"))(t)
+	must(keeps.TryAcquire(ctx10(t), "m"))(t)
+}
+
+func TestBadInput(t *testing.T) {
+	s := server(t)
+	bouncer := containers.PgBouncer(t, containers.Postgres(t), "default_pool_size = 2")
+	closed := strings.Replace(urlOf(s), s.Addr(), "127.0.0.1:1", 1)
+	for _, c := range []struct {
+		what, url string
+		class     error
+		says      string
+	}{
+		{"wrong password", strings.Replace(urlOf(s), s.Password, "wrong-secret", 1), anylock.ErrInvalid, "password"},
+		{"no such database", strings.Replace(urlOf(s), "/postgres?", "/nothing?", 1), anylock.ErrInvalid, "database"},
+		{"nobody there", closed, anylock.ErrUnavailable, "refused"},
+		{"a pooler under rowlock", urlOf(bouncer, "mode=rowlock"), anylock.ErrInvalid, "pooler"},
+		{"a pooler under advisory", urlOf(bouncer, "mode=advisory"), anylock.ErrInvalid, "pooler"},
+		{"unknown parameter", urlOf(s, "shcema=x"), anylock.ErrInvalid, `"schema"`},
+		{"unknown mode", urlOf(s, "mode=rowlok"), anylock.ErrInvalid, "rowlock"},
+		{"column without table", urlOf(s, "mode=rowlock", "column=id"), anylock.ErrInvalid, "table="},
+		{"column under lease", urlOf(s, "table=t", "column=id"), anylock.ErrInvalid, "rowlock"},
+		{"conns", urlOf(s, "conns=0"), anylock.ErrInvalid, "conns"},
+		{"not a URL", "postgres://user:topsecret%@[::1", anylock.ErrInvalid, ""},
+		{"a port", "postgres://user:topsecret@host:port/db", anylock.ErrInvalid, ""},
+		{"sslmode", "postgres://user:topsecret@host/db?sslmode=topsecret", anylock.ErrInvalid, ""},
+		{"listen", urlOf(s, "listen=nowhere"), anylock.ErrInvalid, "HOST:PORT"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			b, err := postgres.Open(ctx10(t), c.url)
+			if err == nil {
+				_ = b.Close()
+			}
+			if !errors.Is(err, c.class) || !strings.Contains(fmt.Sprint(err), c.says) {
+				t.Errorf("got %v, want %v and %q in it", err, c.class, c.says)
+			}
+			for _, secret := range []string{s.Password, "wrong-secret", "topsecret"} {
+				if strings.Contains(fmt.Sprint(err), secret) {
+					t.Errorf("the password is in the error: %v", err)
+				}
+			}
+			t.Log(err)
+		})
+	}
+}
+
+func TestPrefixesKeepApart(t *testing.T) {
+	s := server(t)
+	eachMode(t, func(t *testing.T, mode string) {
+		schema := freshSchema(t, s)
+		a, b := locker(t, urlOf(s, schema, mode, "prefix=a:")), locker(t, urlOf(s, schema, mode, "prefix=b:"))
+		db := admin(t, s)
+		conn := must(db.Acquire(ctx10(t)))(t)
+		defer conn.Release()
+		must(conn.Exec(ctx10(t), "SELECT pg_advisory_lock(k) FROM unnest('{-1,0,1}'::bigint[]) k"))(t)
+		defer func() { must(conn.Exec(ctx10(t), "SELECT pg_advisory_unlock_all()"))(t) }()
+		must(a.TryAcquire(ctx10(t), "n"))(t)
+		must(b.TryAcquire(ctx10(t), "n"))(t)
+	})
+}
+
+func TestAdvisoryKeys(t *testing.T) {
+	s := server(t)
+	in := postgres.WithSchema(strings.TrimPrefix(freshSchema(t, s), "schema="))
+	db := admin(t, s)
+	b := must(postgres.New(db.Pool, in, postgres.WithMode(postgres.Advisory), postgres.WithKey(func(string) int64 { return 4711 })))(t)
+	defer b.Close()
+	ctx := ctx10(t)
+	g := must(b.Acquire(ctx, request("a")))(t)
+	for range 20 { // another name with the same key: a session would let it in
+		if _, err := b.Acquire(ctx, request("b")); !errors.Is(err, anylock.ErrHeld) {
+			t.Fatalf("stacked: %v", err)
+		}
+	}
+	if value[bool](db, "SELECT pg_try_advisory_lock(4711)") {
+		t.Error("other code got the key")
+	}
+	must(0, b.Release(ctx, []anylock.Grant{g})[0])(t)
+	conn := must(db.Acquire(ctx))(t)
+	defer conn.Release()
+	must(conn.Exec(ctx, "SELECT pg_advisory_lock(4711)"))(t)
+	if _, err := b.Acquire(ctx, request("a")); !errors.Is(err, anylock.ErrHeld) {
+		t.Errorf("while other code has the key: %v", err)
+	}
+	must(conn.Exec(ctx, "SELECT pg_advisory_unlock(4711)"))(t)
+}
+
+// Many locks of one client share few sessions.
+func TestAdvisorySessionsAreShared(t *testing.T) {
+	s := server(t)
+	app := "app-" + cryptorand.Text()
+	l := locker(t, urlOf(s, freshSchema(t, s), "mode=advisory", "application_name="+app))
+	for i := range 100 {
+		must(l.TryAcquire(ctx10(t), fmt.Sprint(i)))(t)
+	}
+	if n := value[int64](admin(t, s), "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", app); n > 8 {
+		t.Errorf("%d connections for 100 locks", n)
+	}
+}
