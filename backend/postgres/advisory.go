@@ -278,8 +278,13 @@ func (a *advisoryLocks) wait(ctx context.Context, key int64, ttl time.Duration) 
 	case err == nil:
 		s := a.newSession(conn, ttl, from)
 		return s, from, nil
-	case sqlState(err) != "" && !conn.IsClosed(): // nothing was locked
-		a.conns.give(conn)
+	case sqlState(err) != "" && !conn.IsClosed():
+		// An advisory lock outlives the statement that took it: it may have been cancelled a moment too late.
+		if _, undo := conn.Exec(patient, "SELECT pg_advisory_unlock_all(), set_config('idle_session_timeout', '0', false)"); undo != nil {
+			a.conns.drop(conn)
+		} else {
+			a.conns.give(conn)
+		}
 	default:
 		a.conns.drop(conn)
 		if conn.reused && isConnectionError(ctx, err) {

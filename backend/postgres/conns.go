@@ -26,9 +26,10 @@ type connections struct {
 	connect connectFunc
 	slots   chan struct{} // one element for each connection that is open
 
-	mu     sync.Mutex
-	idle   []*connection // the last one was used last
-	closed bool
+	mu      sync.Mutex
+	idle    []*connection // the last one was used last
+	reaping bool          // reap will be called
+	closed  bool
 }
 
 // connection is one of them. Whoever has taken it uses it alone.
@@ -121,6 +122,7 @@ func (c *connections) give(conn *connection) {
 	closed := c.closed
 	if !closed {
 		c.idle = append(c.idle, conn)
+		c.reapLater()
 	}
 	c.mu.Unlock()
 	if closed {
@@ -128,7 +130,14 @@ func (c *connections) give(conn *connection) {
 		return
 	}
 	<-c.slots
-	time.AfterFunc(idleConnection+time.Second, c.reap)
+}
+
+// reapLater is called with mu held.
+func (c *connections) reapLater() {
+	if !c.reaping && len(c.idle) > 0 {
+		c.reaping = true
+		time.AfterFunc(idleConnection/2, c.reap)
+	}
 }
 
 // drop closes a connection in the background. Its slot is free when the server knows, or after a moment.
@@ -152,6 +161,8 @@ func (c *connections) reap() {
 		old = append(old, c.idle[0])
 		c.idle = c.idle[1:]
 	}
+	c.reaping = false
+	c.reapLater()
 	c.mu.Unlock()
 	for _, conn := range old {
 		closeSoon(conn.Conn)
@@ -171,11 +182,9 @@ func (c *connections) dropIdle() {
 
 // close closes what is idle, and the others when they are given back.
 func (c *connections) close() {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
 	var closing sync.WaitGroup
 	c.mu.Lock()
+	c.closed = true
 	old := c.idle
 	c.idle = nil
 	c.mu.Unlock()

@@ -71,13 +71,10 @@ func (l *leases) describe() anylock.Description {
 // oneServer are faults of others than the one server.
 const oneServer = anylock.MinorityLoss | anylock.MajorityLoss
 
-// errHandedOver says that the row kept changing while it was looked at.
-var errHandedOver = errors.New("the lock changes hands too quickly")
-
 func (l *leases) acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
 	ttl := wholeMicroseconds(req.TTL)
 	name := l.config.prefix + req.Name
-	for range 8 {
+	for range 4 {
 		var from time.Time
 		var token, remaining int64
 		var holder string
@@ -102,7 +99,7 @@ func (l *leases) acquire(ctx context.Context, req anylock.Request) (anylock.Gran
 		}
 		// Somebody else was quicker by so little that the statement does not know whom; ask again.
 	}
-	return anylock.Grant{}, anylock.Unavailable(errHandedOver)
+	return anylock.Grant{}, new(anylock.HeldError)
 }
 
 func (l *leases) renew(ctx context.Context, grants []anylock.Grant) []anylock.Renewal {

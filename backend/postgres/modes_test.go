@@ -496,3 +496,39 @@ func TestAdvisorySessionsAreShared(t *testing.T) {
 		t.Errorf("%d connections for 100 locks", n)
 	}
 }
+
+func TestStandby(t *testing.T) {
+	s := containers.Postgres(t)
+	ctx := ctx10(t)
+	open(t, urlOf(s, "mode=rowlock"))
+	running := make(map[string]*postgres.Backend)
+	for _, mode := range modes {
+		running[mode] = open(t, urlOf(s, "mode="+mode))
+	}
+	must(s.Exec(ctx, "touch", "/anylock/data/standby.signal"))(t)
+	must(0, s.Restart(ctx))(t)
+	for _, mode := range modes {
+		_, err := postgres.Open(ctx, urlOf(s, "mode="+mode))
+		if !errors.Is(err, anylock.ErrUnavailable) || !strings.Contains(err.Error(), "standby") {
+			t.Errorf("%s: Open: %v", mode, err)
+		}
+		_, err = running[mode].Acquire(ctx, request("n"))
+		if !errors.Is(err, anylock.ErrUnavailable) || !strings.Contains(err.Error(), "read-only") {
+			t.Errorf("%s: Acquire: %v", mode, err)
+		}
+	}
+}
+
+func TestDocumentedSchema(t *testing.T) {
+	page := string(must(os.ReadFile("../../docs/backends/postgres.md"))(t))
+	var ddl []string
+	for line := range strings.SplitSeq(must(postgres.Schema())(t), "\n") {
+		if !strings.HasPrefix(line, "--") {
+			ddl = append(ddl, line)
+		}
+	}
+	bare := strings.NewReplacer(`"anylock"`, "anylock", `"anylock_rows"`, "anylock_rows")
+	if text := bare.Replace(strings.TrimSpace(strings.Join(ddl, "\n"))); !strings.Contains(page, text) {
+		t.Errorf("docs/backends/postgres.md has another schema than\n%s", text)
+	}
+}

@@ -112,6 +112,9 @@ func (r *rowLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Gr
 	return grant, nil
 }
 
+// errHandedOver says that the row kept coming and going.
+var errHandedOver = errors.New("the row of the lock changes too quickly")
+
 var errReleasedMeanwhile = errors.New("the request was released before it was granted")
 
 // lock takes the lock on a connection that then is the session's. When ctx ends it stops waiting; what it has sent by then
@@ -215,7 +218,7 @@ func (r *rowLocks) lockOnce(ctx context.Context, conn *connection, name string, 
 		conn.ttl = ttl
 	}
 	batch := new(pgx.Batch)
-	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	want := 1
 	var got []bool
 	note := func(rows pgx.Rows) error {
@@ -275,7 +278,7 @@ func (r *rowLocks) makeRow(ctx context.Context, conn *connection, name string, w
 		return err
 	}
 	batch := new(pgx.Batch)
-	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	batch.Queue("SET LOCAL lock_timeout = '" + insertPatience + "'")
 	batch.Queue(r.rowSQL.insert, name)
 	batch.Queue("COMMIT")

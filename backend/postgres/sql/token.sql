@@ -6,5 +6,6 @@ SELECT $1::text,
 	$2::text, clock_timestamp()
 WHERE {durable}
 ON CONFLICT (name) DO UPDATE SET
-	version = greatest(l.version + 1, $3::bigint), holder = $2::text, expires_at = clock_timestamp()
+	version = greatest(l.version + 1, $3::bigint), holder = $2::text,
+	expires_at = greatest(l.expires_at, clock_timestamp())
 RETURNING version
