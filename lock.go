@@ -16,7 +16,8 @@ type Request struct {
 	// never meet in the store; what a store cannot keep as it is, its backend encodes without collisions.
 	Name string
 	// ID names this acquisition: fresh and random, at least 128 bits, only the letters A-Z and 2-7, of one fixed length.
-	// An Acquire repeated with the same ID must find its own lock again and answer with the same token.
+	// An Acquire repeated with the same ID must find its own lock again and answer with the same token. An ID that was
+	// released is not used again; a store that remembers it may refuse a request that comes late with [ErrLost].
 	ID string
 	// TTL is what the store should grant, already checked against MinTTL and MaxTTL. Rounding is up.
 	TTL time.Duration
@@ -99,7 +100,8 @@ type Backend interface {
 	Renew(ctx context.Context, grants []Grant) []Renewal
 
 	// Release ends exactly these grants, at most MaxBatch of them, and returns one error for each, in order: nil when it
-	// is gone by this call, [ErrLost] when the store did not have (Name, ID) any more, another when that is unknown.
+	// is gone by a release of this ID, [ErrLost] when the store did not have (Name, ID) any more, another when that is
+	// unknown. A store that does not remember what it has released may answer ErrLost to the second release of an ID.
 	// Only Name and ID are sure to be set: the core also releases what was never granted for sure. Somebody who waits
 	// for the name is woken.
 	Release(ctx context.Context, grants []Grant) []error

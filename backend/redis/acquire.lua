@@ -13,7 +13,7 @@ if held then
 end
 
 local last, note = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+):(.*)$')
-if note and (note == '-' .. id or string.sub(note, 1, #id + 1) == id .. ':') then
+if note == id or note == '-' .. id then
   return {2} -- a late duplicate: the release has overtaken it
 end
 local time = redis.call('TIME')

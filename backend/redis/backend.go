@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"reflect"
 	"strconv"
 	"sync/atomic"
@@ -33,10 +32,9 @@ type Backend struct {
 	listener *listener
 	courtesy courtesy
 
-	unanswered unanswered
-	probed     atomic.Bool
-	closed     atomic.Bool
-	own        []io.Closer // what Open has opened
+	probed atomic.Bool
+	closed atomic.Bool
+	own    []io.Closer // what Open has opened
 }
 
 var _ anylock.Backend = (*Backend)(nil)
@@ -284,16 +282,14 @@ func (b *Backend) Release(ctx context.Context, grants []anylock.Grant) []error {
 	if len(grants) == 0 {
 		return results
 	}
-	calls, channels, labels := make([]call, len(grants)), make([]string, len(grants)), make([]string, len(grants))
-	thisCall := strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // not a secret
+	calls, channels := make([]call, len(grants)), make([]string, len(grants))
 	for i, g := range grants {
 		k := keysFor(b.config.prefix, g.Name)
-		channels[i], labels[i] = k.channel, b.unanswered.label(g.ID, thisCall)
-		calls[i] = call{keys: []string{k.lock, k.counter}, args: []any{g.ID, k.channel, b.config.retention.Milliseconds(), labels[i]}}
+		channels[i] = k.channel
+		calls[i] = call{keys: []string{k.lock, k.counter}, args: []any{g.ID, k.channel, b.config.retention.Milliseconds()}}
 	}
 	replies, errs := releaseScript.runAll(ctx, b.client, calls)
 	for i, g := range grants {
-		b.unanswered.note(g.ID, labels[i], errs[i] == nil)
 		switch {
 		case errs[i] != nil:
 			results[i] = b.classify(errs[i])

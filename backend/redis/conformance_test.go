@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -100,6 +101,19 @@ func harness(t *testing.T, connect func(dialFunc) redis.UniversalClient) conform
 	t.Helper()
 	outside := connect(new(net.Dialer).DialContext)
 	t.Cleanup(func() { _ = outside.Close() })
+	everywhere := func(ctx context.Context, do func(context.Context, *redis.Client) error) error {
+		switch c := outside.(type) {
+		case *redis.ClusterClient:
+			return c.ForEachMaster(ctx, do)
+		case *redis.Client:
+			return do(ctx, c)
+		}
+		return errors.New("what client is this?")
+	}
+	// What it needs for itself is there before the first case looks for leaks.
+	if err := everywhere(t.Context(), func(ctx context.Context, c *redis.Client) error { return c.Ping(ctx).Err() }); err != nil {
+		t.Fatal(err)
+	}
 	return conformance.Harness{
 		TTL: conformanceTTL,
 		Open: func(context.Context) (conformance.Client, error) {
@@ -116,7 +130,10 @@ func harness(t *testing.T, connect func(dialFunc) redis.UniversalClient) conform
 			}, nil
 		},
 		Leftovers: func(ctx context.Context) (left []string, err error) {
-			look := func(ctx context.Context, node redis.UniversalClient) error {
+			var mu sync.Mutex
+			err = everywhere(ctx, func(ctx context.Context, node *redis.Client) error {
+				mu.Lock()
+				defer mu.Unlock()
 				for keys := node.Scan(ctx, 0, "lock:*", 1000).Iterator(); keys.Next(ctx); {
 					if !strings.Contains(keys.Val(), "\x00") { // counters stay for an hour
 						left = append(left, "key "+keys.Val())
@@ -127,12 +144,7 @@ func harness(t *testing.T, connect func(dialFunc) redis.UniversalClient) conform
 					left = append(left, "subscription to "+c)
 				}
 				return err
-			}
-			if cluster, ok := outside.(*redis.ClusterClient); ok {
-				err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return look(ctx, node) })
-				return left, err
-			}
-			err = look(ctx, outside)
+			})
 			return left, err
 		},
 		Steal: func(ctx context.Context, name string) error {

@@ -171,7 +171,7 @@ func bare(ctx context.Context, client *redis.Client, name string) error {
 	if _, err := acquireScript.run(ctx, client, call{keys: []string{k.lock, k.counter}, args: []any{id, 30000, 0, "", 3600000}}); err != nil {
 		return err
 	}
-	_, err := releaseScript.run(ctx, client, call{keys: []string{k.lock, k.counter}, args: []any{id, k.channel, 3600000, "bare"}})
+	_, err := releaseScript.run(ctx, client, call{keys: []string{k.lock, k.counter}, args: []any{id, k.channel, 3600000}})
 	return err
 }
 

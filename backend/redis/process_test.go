@@ -36,8 +36,9 @@ func holdUntilLost(url string) {
 	}
 	inside, cancel := lease.Context(ctx)
 	defer cancel()
+	last := time.Now()
 	fmt.Println("held")
-	for last := time.Now(); ; {
+	for {
 		now := time.Now()
 		err, contextErr := lease.Err(), inside.Err()
 		if now.Sub(last) > holderTTL {

@@ -1,7 +1,7 @@
--- Ends a lock that this ID has, wakes those who wait, and notes the ID. So the driver may repeat a call whose reply was
--- lost, which must not look like a loss, and a late duplicate of the acquire is refused. The note is "ID:CALL", or "-ID"
--- when there was nothing to release.
--- KEYS[1] lock   KEYS[2] counter   ARGV[1] ID   ARGV[2] channel   ARGV[3] retention in ms   ARGV[4] this call
+-- Ends a lock that this ID has, wakes those who wait, and notes the ID: a release that is repeated because its reply was
+-- lost must not look like a loss, and a late duplicate of the acquire is refused. The note is the ID, or "-ID" when there
+-- was nothing to release.
+-- KEYS[1] lock   KEYS[2] counter   ARGV[1] ID   ARGV[2] channel   ARGV[3] retention in ms
 -- Returns {1, receivers} released, {0} not ours.
 local id = ARGV[1]
 local held = redis.call('GET', KEYS[1])
@@ -15,15 +15,14 @@ end
 if held and string.sub(held, 1, #id + 1) == id .. ':' then
   redis.call('DEL', KEYS[1]) -- first: a server that is out of memory allows it, and then also what follows
   last = last or string.match(held, '^%d+', #id + 2)
-  remember(id .. ':' .. ARGV[4])
+  remember(id)
   local receivers = redis.pcall('PUBLISH', ARGV[2], 'free') -- those whom it does not reach look again by themselves
   return {1, type(receivers) == 'number' and receivers or 0}
 end
-if note == id .. ':' .. ARGV[4] then
+if note == id then
   return {1, 0}
 end
-local noted = note and (note == '-' .. id or string.sub(note, 1, #id + 1) == id .. ':')
-if not held and not noted then
+if not held and note ~= '-' .. id then
   local answer = remember('-' .. id)
   if answer.err and not string.find(answer.err, 'OOM', 1, true) then
     return answer -- such as READONLY: the word of a replica does not count
