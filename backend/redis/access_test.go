@@ -61,7 +61,7 @@ func useAll(t *testing.T, ctx context.Context, b *Backend) { //nolint:revive // 
 		g := mustAcquire(t, b, request(name, newID()))
 		mustAcquire(t, b, request(name, g.ID))
 		_, err := b.Acquire(t.Context(), request(name, newID()))
-		wantHeld(t, err)
+		_ = wantHeld(t, err)
 		if r := b.Renew(t.Context(), []anylock.Grant{g})[0]; r.Err != nil {
 			t.Fatal(r.Err)
 		}
@@ -161,7 +161,7 @@ func TestPasswordIsRotated(t *testing.T) {
 		}
 	}
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Password: "0ld", ContextTimeoutEnabled: true})
-	defer client.Close() //nolint:errcheck // test
+	defer client.Close()
 	b := over(t, client)
 	for range 30 { // more than the pool has connections
 		start := time.Now()
@@ -200,11 +200,11 @@ func TestTLS(t *testing.T) {
 	}
 
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: user.Name, Password: user.Password, TLSConfig: server.TLS})
-	defer client.Close() //nolint:errcheck // test
+	defer client.Close()
 	useAll(t, t.Context(), over(t, client))
 
 	d := newDialer(server.TLS)
-	defer d.Close() //nolint:errcheck // test
+	defer d.Close()
 	conn, err := d.dial(t.Context(), "tcp", server.Addr())
 	if err != nil {
 		t.Fatal(err)

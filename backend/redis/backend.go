@@ -262,7 +262,7 @@ func (b *Backend) Renew(ctx context.Context, grants []anylock.Grant) []anylock.R
 		case 0:
 			renewals[i].Err = anylock.ErrLost
 		case 2:
-			_, renewals[i].Err = milliseconds(grants[i].TTL)
+			_, renewals[i].Err = milliseconds(grants[i].TTL) //nolint:gosec // there are as many grants as renewals
 		default:
 			renewals[i].Err = anylock.Unavailable(errAnswer)
 		}

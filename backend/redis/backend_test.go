@@ -67,14 +67,14 @@ func TestAcquireIsIdempotent(t *testing.T) {
 		t.Fatalf("the repeated acquire left %v", left)
 	}
 	_, err := b.Acquire(t.Context(), request(name, first.ID[:len(first.ID)-1])) // a prefix of an ID is another ID
-	wantHeld(t, err)
+	_ = wantHeld(t, err)
 }
 
 func TestRepliesLost(t *testing.T) {
 	server := shared(t)
 	network := containers.NewNetwork(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: network.DialContext, ContextTimeoutEnabled: true})
-	defer client.Close() //nolint:errcheck // test
+	defer client.Close()
 	b, raw, name := over(t, client), rawClient(t, server), unique(t)
 	mustRelease(t, b, mustAcquire(t, b, request(unique(t), newID()))) // warm
 
@@ -106,7 +106,7 @@ func TestReleaseAgain(t *testing.T) {
 	server := shared(t)
 	network := containers.NewNetwork(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: network.DialContext, ContextTimeoutEnabled: true})
-	defer client.Close() //nolint:errcheck // test
+	defer client.Close()
 	b, raw, name := over(t, client), rawClient(t, server), unique(t)
 	mustRelease(t, b, mustAcquire(t, b, request(name, newID()))) // warm
 	g := mustAcquire(t, b, request(name, newID()))
@@ -424,7 +424,7 @@ func TestOutOfMemory(t *testing.T) {
 func TestReplicaSaysNothing(t *testing.T) {
 	server := containers.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
-	defer client.Close() //nolint:errcheck // test
+	defer client.Close()
 	b, raw, name := over(t, client), rawClient(t, server), unique(t)
 	mustRelease(t, b, mustAcquire(t, b, request(name, newID())))
 	raw.Do(t.Context(), "replicaof", "127.0.0.1", "1")
@@ -439,7 +439,7 @@ func TestRoundTrips(t *testing.T) {
 	server := shared(t)
 	network := containers.NewNetwork(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: network.DialContext, ContextTimeoutEnabled: true})
-	defer client.Close() //nolint:errcheck // test
+	defer client.Close()
 	b, name := over(t, client), unique(t)
 	cost := func(do func()) int {
 		before := network.RoundTrips()

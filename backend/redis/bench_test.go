@@ -18,7 +18,7 @@ func BenchmarkBackend(b *testing.B) {
 	for _, goroutines := range []int{1, 64} {
 		b.Run(fmt.Sprint("goroutines=", goroutines), func(b *testing.B) {
 			client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true, PoolSize: goroutines})
-			defer client.Close() //nolint:errcheck // benchmark
+			defer client.Close()
 			backend := over(b, client)
 			through := func(name string) {
 				mustRelease(b, backend, mustAcquire(b, backend, request(name, newID())))

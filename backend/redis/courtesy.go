@@ -55,7 +55,7 @@ func (c *courtesy) pay(ctx context.Context, name string) {
 	if !owed || time.Since(at) > courtesyFor {
 		return
 	}
-	timer := time.NewTimer(300*time.Microsecond + rand.N(700*time.Microsecond)) //nolint:gosec // not a secret
+	timer := time.NewTimer(300*time.Microsecond + rand.N(700*time.Microsecond))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +34,7 @@ func answers(t *testing.T, reply string) *Backend {
 				return
 			}
 			serving.Go(func() {
-				defer conn.Close() //nolint:errcheck // test
+				defer conn.Close()
 				in := bufio.NewReader(conn)
 				for {
 					command, err := readCommand(in)
@@ -132,8 +133,7 @@ func TestServerErrorsHaveAClass(t *testing.T) {
 			if err != nil && strings.Contains(err.Error(), id) {
 				t.Errorf("%s: %v shows the ID", op, err)
 			}
-			var cause redis.Error
-			if !errors.As(err, &cause) {
+			if _, ok := errors.AsType[redis.Error](err); !ok {
 				t.Errorf("%s: the driver's error is not reachable in %v", op, err)
 			}
 		}
@@ -141,7 +141,7 @@ func TestServerErrorsHaveAClass(t *testing.T) {
 		grants := []anylock.Grant{{Name: "x", ID: id, TTL: time.Second}}
 		check("renew", b.Renew(t.Context(), grants)[0].Err)
 		check("release", b.Release(t.Context(), grants)[0])
-		two := append(grants, grants...)
+		two := slices.Repeat(grants, 2)
 		check("renew of two", b.Renew(t.Context(), two)[1].Err)
 		check("release of two", b.Release(t.Context(), two)[1])
 	}

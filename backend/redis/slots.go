@@ -57,7 +57,7 @@ func crc16(s string) uint16 {
 
 var crcTable = func() (table [256]uint16) {
 	for i := range table {
-		crc := uint16(i) << 8 //nolint:gosec // i < 256
+		crc := uint16(i) << 8
 		for range 8 {
 			if crc&0x8000 != 0 {
 				crc = crc<<1 ^ 0x1021

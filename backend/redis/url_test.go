@@ -108,7 +108,7 @@ func TestOpenOfNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // test
+	defer l.Close()
 	for name, addr := range map[string]string{"closed port": "127.0.0.1:1", "silent server": l.Addr().String()} {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		start := time.Now()
@@ -125,9 +125,9 @@ func TestOpenOfNothing(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	client := redis.NewClient(&redis.Options{})
-	defer client.Close() //nolint:errcheck // test
+	defer client.Close()
 	ring := redis.NewRing(&redis.RingOptions{})
-	defer ring.Close() //nolint:errcheck // test
+	defer ring.Close()
 	for name, try := range map[string]func() (*Backend, error){
 		"nil":        func() (*Backend, error) { return New(nil) },
 		"typed nil":  func() (*Backend, error) { return New((*redis.Client)(nil)) },

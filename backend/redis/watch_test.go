@@ -192,7 +192,7 @@ func TestSilentConnectionIsNoticed(t *testing.T) {
 	server := shared(t)
 	network := containers.NewNetwork(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: network.DialContext, ContextTimeoutEnabled: true})
-	defer client.Close() //nolint:errcheck // test
+	defer client.Close()
 	b := over(t, client)
 	woken := mustWatch(t, t.Context(), b, unique(t))
 	network.Hold() // nothing arrives, and nothing says so
@@ -266,7 +266,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	own := open(t, server.URL())
 	given := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer given.Close() //nolint:errcheck // test
+	defer given.Close()
 	for _, b := range []*Backend{own, over(t, given)} {
 		mustWatch(t, t.Context(), b, "x")
 		mustRelease(t, b, mustAcquire(t, b, request("x", newID())))
