@@ -360,3 +360,33 @@ func TestSynchronousCommitOff(t *testing.T) {
 		})
 	}
 }
+
+func TestSweepRows(t *testing.T) {
+	s := server(t)
+	schema := freshSchema(t, s)
+	b := open(t, urlOf(s, schema, "mode=rowlock"))
+	db := admin(t, s)
+	name := strings.TrimPrefix(schema, "schema=")
+	take := func(name string) anylock.Grant { return must(b.Acquire(ctx10(t), request(name)))(t) }
+	old := take("old")
+	for _, g := range []anylock.Grant{old, take("held")} {
+		must(0, b.Release(ctx10(t), []anylock.Grant{g})[0])(t)
+	}
+	db.exec(`INSERT INTO ` + name + `.anylock_rows SELECT 'x'||i FROM generate_series(1, 1500) AS i`)
+	db.exec(`UPDATE ` + name + `.anylock_rows SET created_at = clock_timestamp() - interval '2 hours'`)
+	held := take("held")
+	db.exec(`UPDATE ` + name + `.anylock SET expires_at = clock_timestamp() - interval '2 hours', version = version - 7200000000`)
+	if n := must(postgres.Sweep(b, ctx10(t)))(t); n != 1501+2 { // the rows but one, and two counters
+		t.Errorf("%d rows were swept", n)
+	}
+	if left := value[string](db, "SELECT string_agg(name, ' ') FROM "+name+".anylock_rows"); left != "held" {
+		t.Errorf("left are %s", left)
+	}
+	must(0, b.Release(ctx10(t), []anylock.Grant{held})[0])(t)
+	if next := take("old"); next.Token <= old.Token {
+		t.Errorf("token %d after %d, which was swept", next.Token, old.Token)
+	}
+	if next := take("held"); next.Token <= held.Token {
+		t.Errorf("token %d after %d, which was swept", next.Token, held.Token)
+	}
+}

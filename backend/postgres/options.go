@@ -46,7 +46,6 @@ type config struct {
 	conns     int
 	adopt     *Adopted
 	key       func(name string) int64 // nil: the default
-	wait      time.Duration           // of LockTx
 }
 
 func defaults() config {
