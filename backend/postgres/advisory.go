@@ -244,8 +244,9 @@ func (a *advisoryLocks) try(ctx context.Context, key int64, ttl time.Duration) (
 	})
 	switch {
 	case err != nil:
+		stale := s.err() != nil && (s.reused || !fresh)
 		a.leave(s)
-		if s.err() != nil && (s.reused || !fresh) {
+		if stale {
 			a.conns.dropIdle()
 			return nil, from, errStaleSession
 		}
@@ -286,11 +287,11 @@ func (a *advisoryLocks) wait(ctx context.Context, key int64, ttl time.Duration) 
 			a.conns.give(conn)
 		}
 	default:
-		a.conns.drop(conn)
 		if conn.reused && isConnectionError(ctx, err) {
 			a.conns.dropIdle()
 			err = errStaleSession
 		}
+		a.conns.drop(conn)
 	}
 	return nil, from, err
 }

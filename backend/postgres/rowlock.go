@@ -141,7 +141,8 @@ func (r *rowLocks) lock(ctx, patient context.Context, req anylock.Request) (anyl
 			session := newSession(conn, ttl, proven, req.Lost)
 			return anylock.Grant{Name: req.Name, ID: req.ID, Token: token, TTL: ttl, From: proven}, session, nil
 		}
-		r.conns.give(conn)
+		reused := conn.reused
+		r.conns.give(conn) // somebody else may have it from here on
 		switch {
 		case ctx.Err() != nil || try >= 4:
 			return none(err)
@@ -149,7 +150,7 @@ func (r *rowLocks) lock(ctx, patient context.Context, req anylock.Request) (anyl
 			if err := r.createTables(patient); err != nil {
 				return none(err)
 			}
-		case conn.reused && isConnectionError(ctx, err):
+		case reused && isConnectionError(ctx, err):
 			r.conns.dropIdle() // they are dead as well, most likely
 		default:
 			return none(err)
