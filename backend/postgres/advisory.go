@@ -236,7 +236,9 @@ func (a *advisoryLocks) try(ctx context.Context, key int64, ttl time.Duration) (
 		from = s.taken
 	}
 	locked := false
-	err = s.use(s.life, true, func(ctx context.Context) error {
+	bounded, cancel := s.bounded()
+	defer cancel()
+	err = s.use(bounded, true, func(ctx context.Context) error {
 		if !fresh {
 			from = time.Now()
 		}
@@ -374,7 +376,9 @@ func (a *advisoryLocks) retire(s *sharedSession) {
 // free gives up a lock. What it finds not to be held is an error: nobody else could have given it up.
 func (a *advisoryLocks) free(s *sharedSession, key int64) error {
 	held := false
-	err := s.use(s.life, true, func(ctx context.Context) error {
+	bounded, cancel := s.bounded()
+	defer cancel()
+	err := s.use(bounded, true, func(ctx context.Context) error {
 		return s.QueryRow(ctx, adviceFreeSQL, key).Scan(&held)
 	})
 	a.leave(s) // and not before, or somebody else might retire it

@@ -532,3 +532,24 @@ func TestDocumentedSchema(t *testing.T) {
 		t.Errorf("docs/backends/postgres.md has another schema than\n%s", text)
 	}
 }
+
+// A lock and its token are two round trips, on two connections.
+func TestRoundTripsOfSessions(t *testing.T) {
+	s := server(t)
+	for _, mode := range []string{"mode=rowlock", "mode=advisory"} {
+		network := containers.NewNetwork(t)
+		b := open(t, urlAt(s, network.Addr(t, s.Addr()), freshSchema(t, s), mode, "pool_max_conns=1", "conns=1"))
+		var acquire, release int
+		for range 4 { // the first ones prepare statements and make the row
+			before := network.RoundTrips()
+			g := must(b.Acquire(ctx10(t), request("n")))(t)
+			acquire = network.RoundTrips() - before
+			must(0, b.Release(ctx10(t), []anylock.Grant{g})[0])(t)
+			release = network.RoundTrips() - before - acquire
+			time.Sleep(50 * time.Millisecond) // an advisory session retires in the background
+		}
+		if acquire != 2 || release != 1 {
+			t.Errorf("%s: acquire takes %d round trips, release %d; want 2 and 1", mode, acquire, release)
+		}
+	}
+}

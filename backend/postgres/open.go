@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -18,6 +19,11 @@ const (
 	// pingAfter: a pooled connection that was idle for longer is tried out before it is used.
 	pingAfter = 30 * time.Second
 )
+
+// dialer makes connections that notice within some 11 seconds that a network swallows everything, also while they wait.
+var dialer = net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+	Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
+}}
 
 func init() {
 	open := func(ctx context.Context, url string) (anylock.Backend, error) {
@@ -122,6 +128,7 @@ func parseURL(raw string) (config, *pgxpool.Config, error) {
 			"with %%XX for special letters, and check the values of sslmode, port, connect_timeout and the like"))
 	}
 	ownSettings(settings, others.Has("pool_max_conns"))
+	settings.ConnConfig.DialFunc = dialer.DialContext
 	return c, settings, nil
 }
 

@@ -131,6 +131,12 @@ func (s *session) provenAt(from time.Time) {
 	}
 }
 
+// bounded is the context of a statement that is not broken off for anybody, since that would end the session: until the
+// server has been silent for so long that it must have ended it.
+func (s *session) bounded() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(s.life, s.ttl+grace)
+}
+
 // seize ends the session and gives its connection away, once nobody uses it any more.
 func (s *session) seize() *connection {
 	s.kill()
