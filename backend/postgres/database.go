@@ -98,7 +98,8 @@ func (d *database) remedy(ctx context.Context, s statement, err error, try int) 
 		}
 		return true, err
 	case undefinedStatement, duplicateStatement, featureNotSupported: // "cached plan must not change result type"
-		return !d.unprepared.Swap(true), err
+		d.unprepared.Store(true) // others may have found out at the same time, so what it was does not matter
+		return try < 3, err
 	}
 	if s.repeatable && try < 3 && isConnectionError(ctx, err) {
 		if d.own {
