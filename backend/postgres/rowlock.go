@@ -19,6 +19,8 @@ const (
 
 	// insertPatience bounds how long a try waits for a transaction that is just making the row: one of LockTx, that is.
 	insertPatience = "50ms"
+	// sweepMoment is how long the sweeper has a row.
+	sweepMoment = 10 * time.Millisecond
 )
 
 // rowLocks keeps a lock as a row that is locked in a transaction as long as the lease. The server ends the transaction when
@@ -36,12 +38,18 @@ type rowLocks struct {
 type rowStatements struct {
 	try, wait           string // the own row
 	tryOther, waitOther string // the adopted row; empty: there is none
+	look                string // whether it is there, and may be swept; $2 is the retention in microseconds
 	insert              string
 }
+
+// sweepable is the condition of sql/sweep_rows.sql.
+const sweepable = "created_at < clock_timestamp() - $2::bigint * interval '1 microsecond' AND NOT EXISTS (SELECT FROM {locks} AS l " +
+	"WHERE l.name = {rows}.name AND l.expires_at > clock_timestamp() - $2::bigint * interval '1 microsecond')"
 
 func (c config) rowStatements() rowStatements {
 	s := rowStatements{
 		wait:   c.fill("SELECT 1 FROM {rows} WHERE name = $1 FOR UPDATE"),
+		look:   c.fill("SELECT " + sweepable + " FROM {rows} WHERE name = $1"),
 		insert: c.fill("INSERT INTO {rows} (name) VALUES ($1) ON CONFLICT (name) DO NOTHING"),
 	}
 	s.try = s.wait + " SKIP LOCKED" // and not NOWAIT, which would put an ERROR into the server's log for each refusal
@@ -186,17 +194,20 @@ func (r *rowLocks) lockRow(ctx, patient context.Context, conn *connection, req a
 	}
 	name := r.config.prefix + req.Name
 	ctx = patient
-	for range 5 {
+	for try := range 5 {
 		locked, err := r.lockOnce(ctx, conn, name, req, ttl)
 		if locked || err != nil {
 			return err
 		}
-		own, other, err := r.look(ctx, conn, name, req.Name)
+		own, unused, other, err := r.look(ctx, conn, name, req.Name)
 		switch {
 		case err != nil:
 			return err
 		case !other:
 			return r.config.adopt.missing()
+		case own && !req.Wait && unused && try == 0: // perhaps only the sweeper has it, for a moment
+			time.Sleep(sweepMoment)
+			continue
 		case own && !req.Wait:
 			holder, _ := r.lastHolder(ctx, req.Name) // nice to know
 			return &anylock.HeldError{Holder: holder}
@@ -260,16 +271,19 @@ func (r *rowLocks) rollback(ctx context.Context, conn *connection) {
 	}
 }
 
-// look tells which rows are there.
-func (r *rowLocks) look(ctx context.Context, conn *connection, name, plain string) (own, other bool, err error) {
+// look tells which rows are there, and whether nobody has used the lock for so long that its own row may be swept.
+func (r *rowLocks) look(ctx context.Context, conn *connection, name, plain string) (own, unused, other bool, err error) {
 	other = true
-	if err := conn.QueryRow(ctx, r.config.fill("SELECT EXISTS (SELECT FROM {rows} WHERE name = $1)"), name).Scan(&own); err != nil {
-		return false, false, err
+	err = conn.QueryRow(ctx, r.rowSQL.look, name, r.config.retention.Microseconds()).Scan(&unused)
+	own = err == nil
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return false, false, false, err
 	}
+	err = nil
 	if a := r.config.adopt; a != nil {
 		err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+a.table()+" WHERE "+a.condition()+")", plain).Scan(&other)
 	}
-	return own, other, err
+	return own, unused, other, err
 }
 
 // makeRow makes the own row. LockTx may be making it in a transaction that is not over: then its lock is held.
