@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/anylock/anylock"
@@ -52,6 +53,7 @@ type advice struct {
 type sharedSession struct {
 	*session
 	users int
+	armed atomic.Bool // its timeout is set
 }
 
 func newAdvisoryLocks(d *database, connect connectFunc) *advisoryLocks {
@@ -239,6 +241,11 @@ func (a *advisoryLocks) try(ctx context.Context, key int64, ttl time.Duration) (
 	bounded, cancel := s.bounded()
 	defer cancel()
 	err = s.use(bounded, true, func(ctx context.Context) error {
+		defer func() {
+			if locked {
+				s.armed.Store(true)
+			}
+		}()
 		if !fresh {
 			from = time.Now()
 		}
@@ -280,6 +287,7 @@ func (a *advisoryLocks) wait(ctx context.Context, key int64, ttl time.Duration) 
 	switch {
 	case err == nil:
 		s := a.newSession(conn, ttl, from)
+		s.armed.Store(true)
 		return s, from, nil
 	case sqlState(err) != "" && !conn.IsClosed():
 		// An advisory lock outlives the statement that took it: it may have been cancelled a moment too late.
@@ -351,26 +359,32 @@ func (a *advisoryLocks) ended(s *sharedSession, err error) {
 // leave counts a user less. After the last one the session is shared no more.
 func (a *advisoryLocks) leave(s *sharedSession) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	s.users--
-	if i := slices.Index(a.sessions, s); s.users == 0 && i >= 0 {
+	i := slices.Index(a.sessions, s)
+	last := s.users == 0 && i >= 0
+	if last {
 		a.sessions = slices.Delete(a.sessions, i, i+1)
-		a.retire(s)
+	}
+	a.mu.Unlock()
+	switch {
+	case !last:
+	case s.armed.Load():
+		go a.retire(s) // nobody waits for that
+	default:
+		a.conns.give(s.seize())
 	}
 }
 
-// retire gives back the connection of a session that has no locks. Nobody waits for that.
+// retire gives back the connection of a session that has no locks any more.
 func (a *advisoryLocks) retire(s *sharedSession) {
-	go func() {
-		conn := s.seize()
-		ctx, cancel := context.WithTimeout(a.life, grace)
-		defer cancel()
-		if _, err := conn.Exec(ctx, "SET idle_session_timeout = 0"); err != nil {
-			a.conns.drop(conn)
-			return
-		}
-		a.conns.give(conn)
-	}()
+	conn := s.seize()
+	ctx, cancel := context.WithTimeout(a.life, grace)
+	defer cancel()
+	if _, err := conn.Exec(ctx, "SET idle_session_timeout = 0"); err != nil {
+		a.conns.drop(conn)
+		return
+	}
+	a.conns.give(conn)
 }
 
 // free gives up a lock. What it finds not to be held is an error: nobody else could have given it up.

@@ -85,7 +85,18 @@ func admin(t testing.TB, s *containers.Server) sql {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(pool.Close)
+	t.Cleanup(func() {
+		closed := make(chan struct{})
+		go func() {
+			pool.Close() // waits for connections that a test which failed has left
+			close(closed)
+		}()
+		select {
+		case <-closed:
+		case <-time.After(5 * time.Second):
+			t.Error("connections were not given back")
+		}
+	})
 	return sql{t, pool}
 }
 

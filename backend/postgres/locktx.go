@@ -16,6 +16,9 @@ import (
 // defaultTxWait is how long LockTx waits when its context has no deadline.
 const defaultTxWait = 30 * time.Second
 
+// txGrace is how long the server may take to end the wait and put everything back.
+const txGrace = 5 * time.Second
+
 // LockTx takes a lock inside the caller's own transaction: lock and data live and die together. There is no lease and
 // nothing to renew, and no token is needed, since nothing that the transaction wrote is kept when the lock was lost. It
 // excludes, and is excluded by, leases of [RowLock] on the same name, and other LockTx; with [WithAdopted] also code that
@@ -73,7 +76,15 @@ func lockTx(ctx context.Context, tx txn, name string, opts []Option) error {
 	if end, ok := ctx.Deadline(); ok {
 		wait = time.Until(end)
 	}
-	if err := c.lockTx(ctx, tx, name, wait); err != nil {
+	// The server ends the wait when ctx's deadline has come. If the driver did, it would end the connection.
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait+txGrace)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			cancel()
+		}
+	})()
+	if err := c.lockTx(patient, tx, name, wait); err != nil {
 		return lockTxError(name, err)
 	}
 	return nil
@@ -85,9 +96,7 @@ func (c config) lockTx(ctx context.Context, tx txn, name string, wait time.Durat
 	if err := tx.exec(ctx, "SAVEPOINT "+savepoint); err != nil {
 		return classify(err)
 	}
-	// The server ends the wait a little before ctx does, which would end the connection.
-	limit := max(wait-min(wait/10, 100*time.Millisecond), time.Millisecond)
-	until := time.Now().Add(limit)
+	until := time.Now().Add(max(wait, time.Millisecond))
 	err := c.lockRows(ctx, tx, name, until)
 	if err == nil {
 		return classify(tx.exec(ctx, "RELEASE SAVEPOINT "+savepoint))
@@ -98,7 +107,7 @@ func (c config) lockTx(ctx context.Context, tx txn, name string, wait time.Durat
 	}
 	switch {
 	case sqlState(err) == lockNotAvailable:
-		err = fmt.Errorf("gave up after %v: %w", limit.Round(time.Millisecond), new(anylock.HeldError))
+		err = fmt.Errorf("gave up after %v: %w", wait.Round(time.Millisecond), new(anylock.HeldError))
 	default:
 		err = classify(err)
 	}
