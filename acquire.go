@@ -21,6 +21,7 @@ type acquisition struct {
 	waiting    bool       // the hook was told
 	held       *HeldError // the store's last word on who has the lock
 	failing    time.Time  // since when the store has failed; zero: it does not
+	lastErr    error      // of a store that fails
 	unknown    bool       // the store may have granted id
 	wake       <-chan struct{}
 	stopWaking context.CancelFunc
@@ -92,7 +93,7 @@ func (a *acquisition) stand() (*Lease, error) {
 			a.undoUnknown()
 			return nil, err
 		case errors.Is(err, ErrHeld):
-			a.failing = time.Time{}
+			a.failing, a.lastErr = time.Time{}, nil
 			a.refused(err)
 			if !a.wait {
 				return nil, a.held
@@ -108,7 +109,7 @@ func (a *acquisition) stand() (*Lease, error) {
 			if a.failing.IsZero() {
 				a.failing, n = asked, 0
 			}
-			a.held = nil // it is not known any more
+			a.held, a.lastErr = nil, err // who has it is not known any more
 			if !a.wait || time.Since(a.failing) >= a.cfg.requestTimeout {
 				a.undoUnknown()
 				return nil, err
@@ -176,10 +177,17 @@ func (a *acquisition) unanswered(after time.Duration) error {
 		return ErrClosed
 	default:
 	}
-	if a.ctx.Err() != nil {
-		return stopped{cancelled(a.ctx, a.held)}
+	if a.ctx.Err() == nil {
+		return Unavailable(fmt.Errorf("no answer for %v", after.Round(time.Millisecond)))
 	}
-	return Unavailable(fmt.Errorf("no answer for %v", after.Round(time.Millisecond)))
+	err := cancelled(a.ctx, a.held)
+	switch {
+	case a.lastErr != nil:
+		err = fmt.Errorf("%w; before that: %w", err, a.lastErr)
+	case after > askPatience:
+		err = fmt.Errorf("%w; the store had not answered for %v", err, after.Round(time.Millisecond))
+	}
+	return stopped{err}
 }
 
 // begin makes a lease of a grant.

@@ -29,7 +29,9 @@ func (a *alarm) warn(logger *slog.Logger, msg string, args ...any) {
 	if now := time.Now(); !now.Before(a.next) {
 		level = slog.LevelWarn
 		a.next = now.Add(alarmInterval)
-		args = append(args, "more_since_last", a.muted)
+		if a.muted > 0 {
+			args = append(args, "not_shown_since_last", a.muted)
+		}
 		a.muted = 0
 	} else {
 		a.muted++

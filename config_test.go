@@ -79,7 +79,7 @@ func TestOpen(t *testing.T) {
 		{"memory://?ttl=1us", "no less than 1ms"},
 		{"memory://?renew=perhaps", "true or false"},
 		{"memory://?require=exclusion:qorum", `did you mean "quorum"`},
-		{"memory://?require=exclusion:quorum", "exclusion of scope quorum, and has process"},
+		{"memory://?require=exclusion:quorum", "exclusion of scope quorum, and there is process"},
 		{"memory://?require=fiffo", `did you mean "fifo"`},
 		{"memory://#x", "#"},
 	} {
@@ -115,6 +115,30 @@ func TestOpen(t *testing.T) {
 	cancel()
 	_, err = anylock.Open(ctx, "memory://")
 	wantErr(t, err, context.Canceled)
+}
+
+// A wrong configuration is told even if the store is down, and what is right about it is not held against it.
+func TestOpenChecksBeforeIO(t *testing.T) {
+	anylock.Register("down", func(ctx context.Context, _ string) (anylock.Backend, error) {
+		if err := anylock.CheckOpen(ctx, memory.NewStore(anylock.WakePoll).Client().Describe()); err != nil {
+			return nil, err
+		}
+		if _, bounded := ctx.Deadline(); !bounded {
+			t.Error("opening has no deadline")
+		}
+		return nil, anylock.Unavailable(errCut)
+	})
+	for _, params := range []string{"ttl=-3s", "ttl=1us", "margin=40s", "ttl=100000h", "require=fifo", "require=exclusion:quorum"} {
+		_, err := anylock.Open(bg, "down://?"+params)
+		wantErr(t, err, anylock.ErrInvalid)
+	}
+	_, err := anylock.Open(bg, "down://", anylock.Require(anylock.Guarantees{FIFO: true, Exclusion: anylock.ScopeNode}))
+	wantErr(t, err, anylock.ErrInvalid)
+	if text := err.Error(); !strings.Contains(text, "fifo") || !strings.Contains(text, "node") {
+		t.Errorf("%v does not say all that is missing", err)
+	}
+	_, err = anylock.Open(bg, "down://?ttl=3s&require=exclusion:process,%20holder-crash")
+	wantErr(t, err, anylock.ErrUnavailable)
 }
 
 func TestRequire(t *testing.T) {

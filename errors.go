@@ -40,7 +40,7 @@ func (e *HeldError) Error() string {
 		text += " " + strconv.Quote(e.Holder)
 	}
 	if e.RetryAfter > 0 {
-		text += ", for at least " + e.RetryAfter.Round(time.Millisecond).String()
+		text += ", expires in " + e.RetryAfter.Round(time.Millisecond).String() + " unless it is renewed"
 	}
 	return text
 }
@@ -50,7 +50,7 @@ func (*HeldError) Is(target error) bool { return target == ErrHeld }
 
 // Error is what the methods of this package return: which operation on which lock in which backend failed, and why.
 type Error struct {
-	Op      string // "acquire", "renew", "release", "open" ...
+	Op      string // "acquire", "renew", "release", "open", "new", "close", or "hold" for how a lease has ended
 	Backend string // "redis"; empty before it is known
 	Name    string // the lock; empty when it is not about one
 	Err     error  // the cause, see the Err... values

@@ -120,7 +120,7 @@ func ExampleRequire() {
 	_, err := anylock.Open(context.Background(), "memory://",
 		anylock.Require(anylock.Guarantees{Exclusion: anylock.ScopeQuorum}))
 	fmt.Println(err)
-	// Output: anylock: new (memory): the code requires exclusion of scope quorum, and has process; choose a store that promises it, or require less
+	// Output: anylock: open (memory): required is exclusion of scope quorum, and there is process; choose a store that promises it, or require less
 }
 
 func ExampleWithoutRenewal() {

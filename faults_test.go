@@ -294,6 +294,54 @@ func TestReleaseThatFails(t *testing.T) {
 	})
 }
 
+// A holder learns that it lost the lock even if its release cannot be told to the store either.
+func TestLossDuringAnOutage(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
+		var down atomic.Bool
+		f.renew = func(ctx context.Context, g []anylock.Grant) []anylock.Renewal {
+			if down.Load() {
+				return []anylock.Renewal{{Err: errCut}}
+			}
+			return f.Backend.Renew(ctx, g)
+		}
+		f.release = func(ctx context.Context, g []anylock.Grant) []error {
+			if down.Load() {
+				return []error{errCut}
+			}
+			return f.Backend.Release(ctx, g)
+		}
+		l := newLocker(t, f)
+		err := l.Do(bg, "x", func(ctx context.Context, _ *anylock.Lease) error {
+			down.Store(true)
+			<-ctx.Done()
+			return nil
+		})
+		wantErr(t, err, anylock.ErrLost)
+		wantErr(t, err, anylock.ErrUnavailable)
+		down.Store(false)
+	})
+}
+
+func TestReleaseInsideDo(t *testing.T) {
+	everyWake(t, func(t *testing.T, store *memory.Store) {
+		l := newLocker(t, store.Client())
+		err := l.Do(bg, "x", func(ctx context.Context, lease *anylock.Lease) error {
+			deeper, cancel := context.WithCancel(ctx)
+			defer cancel()
+			if err := lease.Release(deeper); err != nil {
+				return err
+			}
+			if ctx.Err() == nil {
+				t.Error("the context did not end with the lease")
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestEveryLeaseEndsWithOneHook(t *testing.T) {
 	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
 		var down atomic.Bool

@@ -126,21 +126,26 @@ type Guarantees struct {
 	Survives Fault
 }
 
-// missing names the first thing that g lacks of least, in words for an error; "" if nothing.
+// missing says in words what g lacks of least; "" if nothing.
 func (g Guarantees) missing(least Guarantees) string {
-	switch {
-	case g.Exclusion < least.Exclusion:
-		return fmt.Sprintf("exclusion of scope %s, and has %s", least.Exclusion, g.Exclusion)
-	case g.Fencing < least.Fencing:
-		return fmt.Sprintf("fencing of scope %s, and has %s", least.Fencing, g.Fencing)
-	case least.FIFO && !g.FIFO:
-		return "first-in-first-out waiting, and has none"
-	case g.Wake < least.Wake:
-		return fmt.Sprintf("waking by %s, and has %s", least.Wake, g.Wake)
-	case least.Survives&^g.Survives != 0:
-		return fmt.Sprintf("exclusion to survive %s, and it does not", least.Survives&^g.Survives)
+	var all []string
+	lacks := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if g.Exclusion < least.Exclusion {
+		lacks("exclusion of scope %s, and there is %s", least.Exclusion, g.Exclusion)
 	}
-	return ""
+	if g.Fencing < least.Fencing {
+		lacks("fencing of scope %s, and there is %s", least.Fencing, g.Fencing)
+	}
+	if least.FIFO && !g.FIFO {
+		lacks("waiting in order (fifo), and there is none")
+	}
+	if g.Wake < least.Wake {
+		lacks("waking by %s, and there is %s", least.Wake, g.Wake)
+	}
+	if faults := least.Survives &^ g.Survives; faults != 0 {
+		lacks("exclusion to survive %s, and it does not", faults)
+	}
+	return strings.Join(all, "; ")
 }
 
 // ParseGuarantees reads the value of the URL parameter require=: words with commas between, each a fault that must be
@@ -149,6 +154,7 @@ func (g Guarantees) missing(least Guarantees) string {
 func ParseGuarantees(text string) (Guarantees, error) {
 	var g Guarantees
 	for word := range strings.SplitSeq(text, ",") {
+		word = strings.TrimSpace(word)
 		key, value, _ := strings.Cut(word, ":")
 		var names []string
 		switch key {
@@ -169,6 +175,9 @@ func ParseGuarantees(text string) (Guarantees, error) {
 			continue
 		}
 		i := slices.Index(names, value)
+		if value == "" {
+			return g, Invalidf("require: %s needs to say which, such as %s:%s; it is one of %s", key, key, names[len(names)-1], strings.Join(names, ", "))
+		}
 		if i < 0 {
 			return g, Invalidf("require: %s:%s is not known%s; it is one of %s", key, value, suggest(value, names), strings.Join(names, ", "))
 		}

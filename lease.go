@@ -120,7 +120,7 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 		cancel(errNilLease("context"))
 		return inner, func() {}
 	}
-	ctx := leaseContext{inner, l}
+	ctx := leaseContext{inner, parent, l}
 	if ended := l.Err(); ended != nil {
 		cancel(ended)
 	}
@@ -145,7 +145,17 @@ func (l *Lease) Context(parent context.Context) (context.Context, context.Cancel
 // leaseContext looks at the clock before it says that all is well.
 type leaseContext struct {
 	context.Context
-	lease *Lease
+	parent context.Context
+	lease  *Lease
+}
+
+type leaseContextKey struct{}
+
+func (c leaseContext) Value(key any) any {
+	if key == (leaseContextKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
 }
 
 func (c leaseContext) Err() error {
@@ -195,10 +205,14 @@ func (l *Lease) Renew(ctx context.Context) error {
 //   - [ErrUnavailable], or ctx's own error: the store did not confirm it. The release is tried again in the background
 //     until the lock has expired in the store; calling Release again is harmless and waits for an answer.
 //
-// ctx bounds the wait, not the release: even if it has ended the store is told. It costs one round trip.
+// ctx bounds the wait, not the release: even if it has ended the store is told. If it comes from the lease's own Context,
+// the context that this was made from counts. It costs one round trip.
 func (l *Lease) Release(ctx context.Context) error {
 	if l == nil {
 		return errNilLease("release")
+	}
+	if c, ok := ctx.Value(leaseContextKey{}).(leaseContext); ok && c.lease == l {
+		ctx = c.parent // the lease's own context ends with it, here and now
 	}
 	_ = l.end(l.locker.error("hold", l.grant.Name, ErrReleased))
 	if wait := l.renewalsOver(); wait != nil {

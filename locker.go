@@ -44,11 +44,6 @@ func New(b Backend, opts ...Option) (*Locker, error) {
 	if err := l.cfg.check(l.desc); err != nil {
 		return nil, l.error("new", "", err)
 	}
-	for _, least := range l.cfg.require {
-		if what := l.desc.Guarantees.missing(least); what != "" {
-			return nil, l.error("new", "", Invalidf("the code requires %s; choose a store that promises it, or require less", what))
-		}
-	}
 	l.alarms.logger = l.cfg.logger.With("backend", l.desc.Name)
 	l.slept = suspended()
 	l.renewals = agenda[*Lease]{

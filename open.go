@@ -2,14 +2,16 @@ package anylock
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 )
 
-// OpenFunc opens a backend from its URL, without the parameters that belong to the core. It connects once, so that a
-// wrong address or password shows at start-up, and returns an error that matches [ErrInvalid] or [ErrUnavailable].
+// OpenFunc opens a backend from its URL, without the parameters that belong to the core. It calls [CheckOpen] once it knows
+// what it will promise, and then connects once, so that a wrong address or password shows at start-up. It returns an error
+// that matches [ErrInvalid] or [ErrUnavailable]. ctx has a deadline.
 type OpenFunc func(ctx context.Context, url string) (Backend, error)
 
 var schemes struct {
@@ -48,7 +50,7 @@ func Register(scheme string, open OpenFunc) {
 // The others are the backend's, see its documentation. Parameters in the URL win over opts, so that an operator can
 // correct what the code says; require adds to it. An unknown parameter is an error.
 //
-// Open connects once: ctx bounds that and nothing later. Errors match [ErrInvalid] when the URL is wrong or promises
+// Open connects once: ctx bounds that and nothing later, and the request timeout does if ctx has no deadline. Errors match [ErrInvalid] when the URL is wrong or promises
 // less than required, and [ErrUnavailable] when the store does not answer. They contain no password.
 func Open(ctx context.Context, url string, opts ...Option) (*Locker, error) {
 	fail := func(err error) (*Locker, error) { return nil, &Error{Op: "open", Err: err} }
@@ -64,7 +66,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Locker, error) {
 	case !found:
 		return fail(Invalidf("the URL does not begin with scheme:// (imported are: %s)", strings.Join(known, ", ")))
 	case open == nil:
-		return fail(Invalidf("no backend is imported for scheme %q%s (imported are: %s); import _ %q or the like",
+		return fail(Invalidf("no backend is imported for scheme %q%s (imported are: %s); import the package of its backend, as in import _ %q",
 			scheme, suggest(scheme, known), strings.Join(known, ", "), "github.com/anylock/anylock/backend/redis"))
 	}
 	rest, fromURL, err := cutCoreParams(url)
@@ -72,19 +74,39 @@ func Open(ctx context.Context, url string, opts ...Option) (*Locker, error) {
 		return fail(err)
 	}
 	opts = append(slices.Clip(opts), fromURL...)
-	if err := applied(opts).err; err != nil { // before any I/O
+	cfg := applied(opts)
+	if err := cfg.checkAlone(); err != nil {
 		return fail(err)
 	}
-	b, err := open(ctx, rest)
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, cfg.requestTimeout)
+		defer cancel()
+	}
+	b, err := open(context.WithValue(ctx, openCheckKey{}, cfg.check), rest)
 	if err != nil {
 		return nil, &Error{Op: "open", Backend: scheme, Err: err}
 	}
 	l, err := New(b, opts...)
 	if err != nil {
 		_ = b.Close()
+		if e, ok := errors.AsType[*Error](err); ok {
+			e.Op = "open"
+		}
 		return nil, err
 	}
 	return l, nil
+}
+
+type openCheckKey struct{}
+
+// CheckOpen checks the options that [Open] was called with against what a backend is going to promise. An [OpenFunc] calls
+// it with its own ctx before it does any I/O, so that a wrong configuration is told from a store that is down.
+func CheckOpen(ctx context.Context, d Description) error {
+	if check, ok := ctx.Value(openCheckKey{}).(func(Description) error); ok {
+		return check(d)
+	}
+	return nil
 }
 
 func applied(opts []Option) config {

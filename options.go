@@ -14,7 +14,7 @@ const (
 	DefaultRequestTimeout = 3 * time.Second
 )
 
-// Option configures a [Locker]. Each is checked by [New] and [Open] before any I/O.
+// Option configures a [Locker]. [New] and [Open] check all of them before any I/O.
 type Option interface{ apply(*config) }
 
 // AcquireOption configures one acquisition. Given to [New] or [Open] it is the default for all.
@@ -141,21 +141,36 @@ func (c *config) fail(format string, args ...any) {
 	}
 }
 
-// check validates what depends on the backend.
-func (c *config) check(d Description) error {
+// checkAlone validates what does not depend on the backend.
+func (c *config) checkAlone() error {
 	switch {
 	case c.err != nil:
 		return c.err
 	case c.ttl <= 0:
 		return Invalidf("ttl %v: it must be positive", c.ttl)
-	case c.ttl < d.MinTTL:
-		return Invalidf("ttl %v: %s keeps no less than %v", c.ttl, d.Name, d.MinTTL)
-	case c.ttl > d.MaxTTL:
-		return Invalidf("ttl %v: %s keeps no more than %v", c.ttl, d.Name, d.MaxTTL)
 	case c.margin == 0:
 		return Invalidf("margin: it must be positive")
 	case c.margin >= c.ttl:
 		return Invalidf("margin %v: it must be less than the ttl of %v", c.margin, c.ttl)
+	}
+	return nil
+}
+
+// check validates all.
+func (c *config) check(d Description) error {
+	if err := c.checkAlone(); err != nil {
+		return err
+	}
+	for _, least := range c.require {
+		if what := d.Guarantees.missing(least); what != "" {
+			return Invalidf("required is %s; choose a store that promises it, or require less", what)
+		}
+	}
+	switch {
+	case c.ttl < d.MinTTL:
+		return Invalidf("ttl %v: %s keeps no less than %v", c.ttl, d.Name, d.MinTTL)
+	case c.ttl > d.MaxTTL:
+		return Invalidf("ttl %v: %s keeps no more than %v", c.ttl, d.Name, d.MaxTTL)
 	}
 	return nil
 }

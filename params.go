@@ -146,7 +146,7 @@ func (p *Params) Err() error {
 
 // suggest names the known word that is nearest to a misspelled one.
 func suggest(word string, known []string) string {
-	best, least := "", len(word)/2+2
+	best, least := "", len(word)/3+2
 	for _, k := range known {
 		if d := editDistance(strings.ToLower(word), k); d < least {
 			best, least = k, d

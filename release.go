@@ -41,7 +41,7 @@ func (l *Locker) releaseNow(ctx context.Context, lease *Lease) error {
 	lease.mu.Lock()
 	close(lease.releasing)
 	lease.releasing = nil
-	released, result := lease.released, lease.result
+	released, result, ended := lease.released, lease.result, lease.ended
 	lease.mu.Unlock()
 	if released {
 		return result
@@ -54,6 +54,9 @@ func (l *Locker) releaseNow(ctx context.Context, lease *Lease) error {
 		err = fmt.Errorf("%w; the release goes on in the background", cancelled(ctx, nil))
 	default:
 		err = Unavailable(fmt.Errorf("no answer for %v; the release is tried again in the background", time.Since(sent).Round(time.Millisecond)))
+	}
+	if !errors.Is(ended, ErrReleased) { // what the caller must know comes first
+		err = fmt.Errorf("%w; and its release failed: %w", ended, err)
 	}
 	return l.error("release", lease.grant.Name, err)
 }

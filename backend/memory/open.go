@@ -16,7 +16,7 @@ var named struct {
 }
 
 // Open returns a client of the Store that a URL names, as the package documentation says.
-func Open(_ context.Context, url string) (anylock.Backend, error) {
+func Open(ctx context.Context, url string) (anylock.Backend, error) {
 	base, params, err := anylock.SplitURL(url)
 	if err != nil {
 		return nil, err
@@ -28,6 +28,9 @@ func Open(_ context.Context, url string) (anylock.Backend, error) {
 		return nil, anylock.Invalidf("URL parameter wake=%s: it must be queue, notify or poll", how)
 	}
 	if err := params.Err(); err != nil {
+		return nil, err
+	}
+	if err := anylock.CheckOpen(ctx, NewStore(wake).Client().Describe()); err != nil {
 		return nil, err
 	}
 	name := strings.TrimPrefix(base, "memory://")

@@ -75,7 +75,7 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	secure := tls.Client(kept, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = kept.Close()
-		return nil, d.closedOr(fmt.Errorf("TLS handshake with %s: %w", addr, err))
+		return nil, d.closedOr(fmt.Errorf("TLS handshake with %s, which may not speak TLS: %w", addr, err))
 	}
 	return secure, nil
 }

@@ -44,7 +44,7 @@
 //	ACL SETUSER locker on >PASSWORD resetkeys ~lock:* resetchannels &lock:* -@all +eval +evalsha +get +set +del +pexpire +pttl +time +publish +subscribe +unsubscribe +ping
 //
 // and in addition +wait for wait=N, +select for a database other than 0, and +cluster|slots +command for a cluster.
-// Whether the rights are there is tried out before the first lock is taken.
+// Whether the rights are there is tried out before the first lock is taken; +subscribe, when somebody waits.
 //
 // # Keys
 //

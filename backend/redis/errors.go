@@ -24,6 +24,7 @@ var refusals = []struct{ words, advice string }{
 	{"can't publish to the channel", noRights},
 	{"WRONGTYPE", "something else than a lock is stored at this key, choose another name or prefix"},
 	{"CROSSSLOT", "the keys of one lock are in different hash slots, which is a bug of anylock or of a proxy"},
+	{"unknown command 'sentinel'", "this server is not a sentinel; name the sentinels' own addresses, or leave out sentinel="},
 	{"unknown command", "the server does not know a command that is needed, EVAL and EVALSHA among them"},
 	{"Unknown Redis command called from script", "the server does not know a command that is needed"},
 	{"DENIED", "the server is in protected mode"},

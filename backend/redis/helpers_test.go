@@ -20,11 +20,17 @@ func TestMain(m *testing.M) {
 		holdUntilLost(url)
 		return
 	}
+	redis.SetLogger(quiet{})
 	goleak.VerifyTestMain(containers.Main{M: m},
 		goleak.IgnoreAnyFunction("github.com/testcontainers/testcontainers-go.(*Reaper).connect.func1"),
 		// go-redis tries a server that was down once more, up to a second after its client is closed.
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
+
+// quiet keeps what go-redis says about servers that tests have broken out of their output.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
 
 // shared is a server for tests that keep to names of their own.
 func shared(t testing.TB) *containers.Server {

@@ -55,6 +55,10 @@ func Open(ctx context.Context, url string) (*Backend, error) {
 		return nil, err
 	}
 	b.own = []io.Closer{client, d}
+	if err := anylock.CheckOpen(ctx, b.Describe()); err != nil {
+		_ = b.Close()
+		return nil, err
+	}
 	if err := b.ping(ctx); err != nil {
 		_ = b.Close()
 		return nil, err

@@ -118,7 +118,7 @@ func (s *settings) readUser(authority *string) error {
 
 func (s *settings) readHosts(authority, defaultPort string) error {
 	for i, part := range strings.Split(authority, ",") {
-		wrong := anylock.Invalidf("host %d of the URL must be HOST, HOST:PORT, [IPV6] or [IPV6]:PORT; "+
+		wrong := anylock.Invalidf("host %d of the URL must be HOST, HOST:PORT, [IPV6] or [IPV6]:PORT, with a port from 1 to 65535; "+
 			"special letters in a password are written %%XX", i+1)
 		host, port, err := net.SplitHostPort(part)
 		if err != nil { // perhaps only the port is missing

@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	if flags.NArg() > 0 || s.phones < 0 || s.buyers < 1 || s.pods < 1 {
-		return errors.New("give no arguments, and at least one buyer and one pod; see -help")
+		return errors.New("there must be no arguments, no negative number of phones, and at least one buyer and one pod; see -help")
 	}
 	fmt.Fprintf(out, "%d phones, %d buyers at once, %d pods; lock: %s, stock: %s\n\n",
 		s.phones, s.buyers, s.pods, scheme(s.lockURL), scheme(s.stockURL))
