@@ -46,7 +46,9 @@ type advice struct {
 	until   time.Time      // the server keeps it until then unless it is renewed; the session may live longer
 	lost    func(error)
 	abandon context.CancelFunc
-	settled chan struct{}
+	ended   <-chan struct{} // closed when nobody wants the attempt any more
+	wait    bool            // the attempt is in the server's queue: somebody else has the lock
+	settled chan struct{}   // closed when the attempt is over
 }
 
 // sharedSession is a session and how many use it: attempts and locks.
@@ -145,14 +147,18 @@ func (a *advisoryLocks) begin(ctx context.Context, req anylock.Request, abandon 
 			return &again, nil
 		}
 		if taken == nil {
-			n := &advice{id: id, key: key, lost: req.Lost, abandon: abandon, over: make(chan struct{}), settled: make(chan struct{})}
+			n := &advice{id: id, key: key, lost: req.Lost, abandon: abandon, ended: ctx.Done(), wait: req.Wait, over: make(chan struct{}), settled: make(chan struct{})}
 			a.byID[id], a.keys[key] = n, n
 			a.mu.Unlock()
 			return n, nil
 		}
 		expired := taken.session != nil && (time.Now().After(taken.until) || taken.session.err() != nil)
+		pending := taken.session == nil
 		a.mu.Unlock()
+		over := taken.over
 		switch {
+		case pending && own == nil && !req.Wait && !taken.waits():
+			over = taken.settled // it is leaving, or will know in a moment
 		case expired:
 			_ = a.release1(ctx, taken.id)
 		case own != nil:
@@ -162,10 +168,20 @@ func (a *advisoryLocks) begin(ctx context.Context, req anylock.Request, abandon 
 			return nil, &anylock.HeldError{Holder: holder}
 		}
 		select {
-		case <-taken.over:
+		case <-over:
 		case <-ctx.Done():
 			return nil, anylock.Unavailable(context.Cause(ctx))
 		}
+	}
+}
+
+// waits reports whether an attempt is in the queue and wants to be.
+func (n *advice) waits() bool {
+	select {
+	case <-n.ended:
+		return false
+	default:
+		return n.wait
 	}
 }
 

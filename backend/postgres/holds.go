@@ -26,11 +26,12 @@ type hold struct {
 	grant     anylock.Grant
 	abandoned context.Context // ends when it is released before it is granted
 	abandon   context.CancelFunc
-	settled   chan struct{} // closed when the attempt is over
+	ended     <-chan struct{} // closed when nobody wants the attempt any more
+	settled   chan struct{}   // closed when it is over
 }
 
 // begin notes an attempt. If the ID is granted already, it returns that; if it is under way, the earlier attempt is given up.
-func (h *holds) begin(id identity) (*hold, error) {
+func (h *holds) begin(ctx context.Context, id identity) (*hold, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -42,13 +43,30 @@ func (h *holds) begin(id identity) (*hold, error) {
 		}
 		old.abandon()
 	}
-	n := &hold{id: id, settled: make(chan struct{})}
+	n := &hold{id: id, ended: ctx.Done(), settled: make(chan struct{})}
 	n.abandoned, n.abandon = context.WithCancel(context.Background())
 	if h.byID == nil {
 		h.byID = make(map[identity]*hold)
 	}
 	h.byID[id] = n
 	return n, nil
+}
+
+// leaving returns a channel that is closed when an attempt at the name that nobody wants any more has left the server's
+// queue, or nil if there is none: for a moment it may have the lock.
+func (h *holds) leaving(name string) <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, n := range h.byID {
+		if id.name == name && n.session == nil {
+			select {
+			case <-n.ended:
+				return n.settled
+			default:
+			}
+		}
+	}
+	return nil
 }
 
 // settle notes how an attempt ended; a nil session is a failure. It reports false if it was given up meanwhile.

@@ -94,7 +94,7 @@ func sessionGuarantees() anylock.Guarantees {
 }
 
 func (r *rowLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
-	h, err := r.holds.begin(identity{req.Name, req.ID})
+	h, err := r.holds.begin(ctx, identity{req.Name, req.ID})
 	if err != nil {
 		return anylock.Grant{}, err
 	}
@@ -209,6 +209,13 @@ func (r *rowLocks) lockRow(ctx, patient context.Context, conn *connection, req a
 			time.Sleep(sweepMoment)
 			continue
 		case own && !req.Wait:
+			if leaving := r.holds.leaving(req.Name); leaving != nil && ctx.Err() == nil {
+				select {
+				case <-leaving:
+				case <-ctx.Done():
+				}
+				continue
+			}
 			holder, _ := r.lastHolder(ctx, req.Name) // nice to know
 			return &anylock.HeldError{Holder: holder}
 		case own: // it was deleted and made anew
