@@ -69,8 +69,7 @@ func classify(err error) error {
 	if err == nil || isClassified(err) {
 		return err
 	}
-	var parse *pgconn.ParseConfigError
-	if errors.As(err, &parse) { // its text may repeat a part of the URL
+	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok { // its text may repeat a part of the URL
 		return anylock.Invalidf("pgx does not understand the connection settings")
 	}
 	code := sqlState(err)

@@ -16,7 +16,7 @@ import (
 	"github.com/anylock/anylock/backend/postgres"
 )
 
-func ExampleNew() {
+func ExampleNew() { //nolint:testableexamples // it needs a server
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://app@db.example.com/shop")
 	if err != nil {
@@ -39,7 +39,7 @@ func ExampleNew() {
 	}
 }
 
-func ExampleLockTx() {
+func ExampleLockTx() { //nolint:testableexamples // it needs a server
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://app@db.example.com/shop")
 	if err != nil {
@@ -60,7 +60,7 @@ func ExampleLockTx() {
 // Without a lock: a version column in your own table, checked when the row is written. Nobody waits for anybody; who comes
 // too late reads again. It is the better choice when conflicts are rare and the work between reading and writing is short
 // and can be done twice.
-func Example_versionColumn() {
+func Example_versionColumn() { //nolint:testableexamples // it needs a server; TestVersionColumn runs the same
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://app@db.example.com/shop")
 	if err != nil {

@@ -3,7 +3,7 @@ package postgres
 import "context"
 
 // Sweep sweeps now.
-func Sweep(b *Backend, ctx context.Context) (int64, error) {
+func Sweep(ctx context.Context, b *Backend) (int64, error) {
 	switch m := b.mode.(type) {
 	case *leases:
 		return m.sweeper.sweep(ctx)

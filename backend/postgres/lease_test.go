@@ -46,7 +46,7 @@ func TestLeaseBehindPgBouncer(t *testing.T) {
 		t.Errorf("%d of 200", counter)
 	}
 	b := open(t, url)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	if wake, err := b.Watch(ctx, "n"); wake != nil || err != nil {
 		t.Errorf("Watch through the pooler: %v, %v; want nil, nil: it cannot tell", wake != nil, err)
@@ -155,7 +155,7 @@ func TestRoundTrips(t *testing.T) {
 	warm := func() {
 		g := must(b.Acquire(ctx10(t), request("warm")))(t)
 		b.Renew(ctx10(t), []anylock.Grant{g})
-		b.Acquire(ctx10(t), request("warm"))
+		_, _ = b.Acquire(ctx10(t), request("warm"))
 		b.Release(ctx10(t), []anylock.Grant{g})
 	}
 	warm()
@@ -186,7 +186,7 @@ func TestWaitingWritesNothing(t *testing.T) {
 	b := open(t, urlOf(s))
 	other := open(t, urlOf(s))
 	g := must(b.Acquire(ctx10(t), request("n")))(t)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	refuse := func() {
 		for range 200 {
@@ -238,7 +238,7 @@ func TestNotifiesOnlyWaiters(t *testing.T) {
 	if notified() {
 		t.Error("a notification that nobody waits for")
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	wake := must(b.Watch(ctx, "n"))(t)
 	hold()
 	if !notified() {
@@ -328,7 +328,7 @@ func TestSweep(t *testing.T) {
 	db.exec(`INSERT INTO ` + table + ` SELECT 'x'||i, 1, NULL, '', clock_timestamp() - interval '2 hours' FROM generate_series(1, 2500) AS i`)
 	db.exec(`INSERT INTO ` + table + ` VALUES ('great', 9000000000000000000, NULL, '', clock_timestamp() - interval '2 hours')`)
 	db.exec(`UPDATE ` + table + ` SET expires_at = clock_timestamp() - interval '2 hours', version = version - 7200000000 WHERE name = 'old'`)
-	if n := must(postgres.Sweep(b, ctx10(t)))(t); n != 2501 {
+	if n := must(postgres.Sweep(ctx10(t), b))(t); n != 2501 {
 		t.Errorf("%d rows were swept", n)
 	}
 	next := must(b.Acquire(ctx10(t), request("old")))(t)
@@ -376,7 +376,7 @@ func TestSweepRows(t *testing.T) {
 	db.exec(`UPDATE ` + name + `.anylock_rows SET created_at = clock_timestamp() - interval '2 hours'`)
 	held := take("held")
 	db.exec(`UPDATE ` + name + `.anylock SET expires_at = clock_timestamp() - interval '2 hours', version = version - 7200000000`)
-	if n := must(postgres.Sweep(b, ctx10(t)))(t); n != 1501+2 { // the rows but one, and two counters
+	if n := must(postgres.Sweep(ctx10(t), b))(t); n != 1501+2 { // the rows but one, and two counters
 		t.Errorf("%d rows were swept", n)
 	}
 	if left := value[string](db, "SELECT string_agg(name, ' ') FROM "+name+".anylock_rows"); left != "held" {

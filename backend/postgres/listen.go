@@ -305,7 +305,7 @@ func (l *listener) notified(payload string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t := l.topics[int64(key)]; t != nil {
+	if t := l.topics[int64(key)]; t != nil { //nolint:gosec // all 64 bits are used
 		t.wake()
 	}
 }

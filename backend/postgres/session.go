@@ -56,7 +56,7 @@ func (s *session) listen() {
 				continue
 			}
 			if ctx.Err() == nil || s.IsClosed() {
-				s.died(err)
+				_ = s.died(err)
 			}
 			return
 		}
@@ -162,7 +162,7 @@ func (s *session) prove(ctx context.Context, ask func(context.Context) error) (t
 		if soonest := time.Now().Add(time.Second); end.Before(soonest) {
 			end = soonest // it may be there although nobody has asked for so long
 		}
-		go func() {
+		go func() { //nolint:gosec // the ping must outlive the request that started it
 			ctx, cancel := context.WithDeadline(context.Background(), end)
 			defer cancel()
 			p.err = s.use(ctx, true, func(ctx context.Context) error {

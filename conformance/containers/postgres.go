@@ -41,8 +41,8 @@ if [ ! -e $data/PG_VERSION ]; then
 	printf '%s' ` + postgresPassword + ` >/anylock/password
 	setpriv --reuid=postgres --regid=postgres --clear-groups \
 		"$bin/initdb" -D $data -U ` + postgresUser + ` -A scram-sha-256 --pwfile=/anylock/password -E UTF8 --no-sync >/dev/null
-	echo 'host all all all scram-sha-256' >>$data/pg_hba.conf
-	echo 'host replication all all scram-sha-256' >>$data/pg_hba.conf
+	printf 'host\tall\tall\tall\tscram-sha-256\n' >>$data/pg_hba.conf
+	printf 'host\treplication\tall\tall\tscram-sha-256\n' >>$data/pg_hba.conf
 fi
 rm -f $data/postmaster.pid # of a container that was killed
 exec setpriv --reuid=postgres --regid=postgres --clear-groups "$bin/postgres" -D $data "$@"
