@@ -62,16 +62,36 @@ func (a *acquisition) run(opts []AcquireOption) (*Lease, error) {
 	if a.ctx.Err() != nil {
 		return nil, cancelled(a.ctx, nil)
 	}
-	if err := a.queue.enter(a.ctx, a.name, !a.wait, a.noteWaiting); err != nil {
+	if err := a.queue.enter(a.ctx, a.name, !a.wait, a.cfg.requestTimeout, a.noteWaiting); err != nil {
 		return nil, err
 	}
-	lease, err := a.stand()
+	lease, err := a.inFront()
 	if err != nil {
-		a.queue.leave(a.name)
 		return nil, err
 	}
 	a.call(a.cfg.hooks.Acquired, Event{Name: a.name, Token: lease.Token(), Elapsed: time.Since(a.called)})
 	return lease, nil
+}
+
+// inFront gets a lease for the one in front of the local queue, or leaves it.
+func (a *acquisition) inFront() (lease *Lease, err error) {
+	a.background.begin() // Close waits for what is found out here, to undo it
+	defer a.background.done()
+	defer func() {
+		if lease == nil {
+			a.queue.leave(a.name)
+		}
+	}()
+	select {
+	case <-a.closing:
+		return nil, ErrClosed
+	default:
+	}
+	lease, err = a.stand()
+	if a.wait && errors.Is(err, ErrUnavailable) {
+		a.queue.fail(a.name, err, a.failing, a.cfg.requestTimeout*9/10)
+	}
+	return lease, err
 }
 
 // stand stands at the store, in front of the local queue, until it has the lock or must give up.
@@ -110,6 +130,7 @@ func (a *acquisition) stand() (*Lease, error) {
 				a.failing, n = asked, 0
 			}
 			a.held, a.lastErr = nil, err // who has it is not known any more
+			a.queue.forget(a.name)
 			if !a.wait || time.Since(a.failing) >= a.cfg.requestTimeout {
 				a.undoUnknown()
 				return nil, err
@@ -177,7 +198,7 @@ func (a *acquisition) unanswered(after time.Duration) error {
 		return ErrClosed
 	default:
 	}
-	if a.ctx.Err() == nil {
+	if !ended(a.ctx) {
 		return Unavailable(fmt.Errorf("no answer for %v", after.Round(time.Millisecond)))
 	}
 	err := cancelled(a.ctx, a.held)
@@ -199,10 +220,13 @@ func (a *acquisition) begin(lease *Lease, g Grant, slept time.Duration) (*Lease,
 	lease.grant = g
 	lease.since = time.Now()
 	lease.margin = a.cfg.marginOf(g.TTL)
-	lease.window = lease.windowOf(g.From, g.TTL, slept)
 	if a.cfg.maxHold > 0 {
 		lease.cap = lease.since.Add(a.cfg.maxHold)
 	}
+	if now := time.Now(); g.From.After(now) { // nobody can have asked in the future
+		g.From = now
+	}
+	lease.window = lease.windowOf(g.From, g.TTL, slept)
 	left := lease.window.leftLately()
 	if left <= 0 {
 		a.id = newID()
@@ -223,7 +247,7 @@ func (a *acquisition) begin(lease *Lease, g Grant, slept time.Duration) (*Lease,
 	lease.started = true
 	lease.timer = time.AfterFunc(left, lease.expire)
 	if !a.cfg.noRenewal {
-		interval := renewInterval(g.TTL)
+		interval := lease.renewInterval()
 		first := time.Duration(float64(interval) * (0.8 + 0.2*rand.Float64()))
 		a.renewals.add(lease, g.From.Add(first), renewSlack(interval))
 	}

@@ -85,12 +85,17 @@ func (a *agenda[T]) hurry() {
 	a.nudge()
 }
 
-// stop forgets all jobs and takes no more.
-func (a *agenda[T]) stop() {
+// stop takes no more jobs, and returns those that are left undone.
+func (a *agenda[T]) stop() (left []T) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stopped = true
+	left, a.items.items = a.items.items, nil
+	for _, item := range left {
+		a.job(item).place = 0
+	}
 	a.nudge()
+	return left
 }
 
 func (a *agenda[T]) nudge() {

@@ -32,12 +32,12 @@ func ask[T any](ctx context.Context, l *Locker, detached bool, call func(context
 	if l.desc.Deadlines && ctx.Err() == nil && !l.slow.now() {
 		brief, cancel := context.WithTimeout(base, min(askPatience, l.cfg.requestTimeout))
 		r, err := call(brief)
-		answered := err == nil || brief.Err() == nil || !isUnknown(err)
+		answered := err == nil || !isUnknown(err) || !ended(brief)
 		cancel()
 		if answered {
 			return r, err
 		}
-		if ctx.Err() != nil && !detached {
+		if ended(ctx) && !detached {
 			return none, errNoAnswer
 		}
 		l.slow.note()
@@ -60,7 +60,7 @@ func askAside[T any](ctx context.Context, l *Locker, cancel func(), leave, stop 
 	}
 	got, ok := aside(ctx, &l.background, leave, stop, func() answer {
 		r, err := call(ctx)
-		if err != nil && isUnknown(err) && ctx.Err() != nil {
+		if err != nil && isUnknown(err) && ended(ctx) {
 			err = errNoAnswer
 		}
 		return answer{r, err}
@@ -77,6 +77,14 @@ func askAside[T any](ctx context.Context, l *Locker, cancel func(), leave, stop 
 		return got.result, errNoAnswer
 	}
 	return got.result, got.err
+}
+
+// ended reports whether ctx has ended. A driver may notice its deadline a little before ctx does.
+func ended(ctx context.Context) bool {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+	}
+	return ctx.Err() != nil
 }
 
 // slowness remembers that a request was not answered quickly.

@@ -24,6 +24,14 @@ type faulty struct {
 	acquire func(context.Context, anylock.Request) (anylock.Grant, error)
 	renew   func(context.Context, []anylock.Grant) []anylock.Renewal
 	release func(context.Context, []anylock.Grant) []error
+	watch   func(context.Context, string) (<-chan struct{}, error)
+}
+
+func (f *faulty) Watch(ctx context.Context, name string) (<-chan struct{}, error) {
+	if f.watch != nil {
+		return f.watch(ctx, name)
+	}
+	return f.Backend.Watch(ctx, name)
 }
 
 // Describe does not promise to keep deadlines, and those replaced do not.
@@ -375,6 +383,9 @@ func TestEveryLeaseEndsWithOneHook(t *testing.T) {
 		if err := l.Close(bg); err != nil {
 			t.Error(err)
 		}
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		for name, want := range map[string]error{
 			"released": nil, "stolen": anylock.ErrLost, "unheard": anylock.ErrUnavailable, "closed": anylock.ErrClosed,
 		} {

@@ -12,8 +12,8 @@ type Event struct {
 }
 
 // Hooks are functions that are told what happens to the locks of a [Locker]; each may be nil. They may be called from
-// many goroutines at once. A hook that panics is contained and logged. One that blocks holds up the call that it reports,
-// except for RenewFailed and Lost, which run in goroutines of their own and hold up nothing.
+// many goroutines at once. A hook that panics is contained and logged. Waiting and Acquired are called by the Acquire that
+// they report and hold it up; the others run in goroutines of their own and hold up nothing.
 type Hooks struct {
 	// Waiting: an Acquire found the lock held and goes on waiting. At most once for each Acquire; Err is the reason.
 	Waiting func(Event)

@@ -39,6 +39,8 @@ type Lease struct {
 	releasing chan struct{} // closed when the release that is under way is over
 	sent      bool          // a release was sent while the window was open
 	released  bool          // the store said that it does not have it any more
+	undoing   bool          // it is released in the background
+	told      bool          // a hook was told how it ended
 	result    error         // of the release, once released
 
 	renewal job
@@ -274,11 +276,14 @@ func (l *Lease) overdue() error {
 
 func (l *Lease) overdueLocked() error {
 	var cause error
+	capped := l.capped(l.window.end)
 	switch {
+	case capped && l.lastErr != nil:
+		cause = fmt.Errorf("%w, and renewals had failed before: %w", ErrMaxHold, l.lastErr)
+	case capped:
+		cause = ErrMaxHold
 	case l.lastErr != nil:
 		cause = fmt.Errorf("its trust window ended without a successful renewal, the last of which failed: %w", l.lastErr)
-	case l.capped(l.window.end):
-		cause = ErrMaxHold
 	default:
 		cause = errors.New("its trust window ended without a renewal")
 	}
@@ -343,6 +348,12 @@ func (l *Lease) endRenewal() {
 
 // renewed moves the window. slept is suspended() from before the request left.
 func (l *Lease) renewed(r Renewal, slept time.Duration) {
+	if r.TTL <= 0 {
+		r.TTL = l.grant.TTL
+	}
+	if now := time.Now(); r.From.After(now) {
+		r.From = now
+	}
 	w := l.windowOf(r.From, r.TTL, slept)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -138,8 +138,16 @@ func (l *Locker) shutDown(leases []*Lease) error {
 	}
 	err := l.releaseAll(ctx, leases)
 	l.settle(ctx) // what is unknown, as long as the backend is open
-	l.undoings.stop()
-	if closeErr := l.backend.Close(); closeErr != nil {
+	for _, u := range l.undoings.stop() {
+		l.notUndone(u, ErrClosed)
+	}
+	last, cancel := context.WithTimeout(context.Background(), l.cfg.requestTimeout)
+	defer cancel()
+	closeErr, ok := aside(last, &l.background, nil, nil, l.backend.Close, func(error) {})
+	if !ok {
+		closeErr = Unavailable(errors.New("the backend does not close"))
+	}
+	if closeErr != nil {
 		err = errors.Join(err, closeErr)
 	}
 	if err != nil {

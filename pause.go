@@ -39,8 +39,11 @@ func (a *acquisition) pause(n int, err error) error {
 		select {
 		case <-timer.C:
 			return nil
-		case <-wake:
+		case _, open := <-wake:
 			wake = nil
+			if !open { // against the contract: as good as none
+				a.wake, a.deaf = nil, true
+			}
 			timer.Reset(rand.N(wakeSpread))
 		case <-a.closing:
 			return ErrClosed

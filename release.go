@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
 // release tells the store that a lease, which has ended here, is over.
 func (l *Locker) release(ctx context.Context, lease *Lease) error {
+	l.background.begin()
+	defer l.background.done()
 	for {
 		lease.mu.Lock()
 		if lease.released {
@@ -31,22 +34,23 @@ func (l *Locker) release(ctx context.Context, lease *Lease) error {
 }
 
 func (l *Locker) releaseNow(ctx context.Context, lease *Lease) error {
+	defer func() {
+		lease.mu.Lock()
+		defer lease.mu.Unlock()
+		close(lease.releasing)
+		lease.releasing = nil
+	}()
 	sent := time.Now()
 	_, err := ask(ctx, l, true, func(ctx context.Context) (struct{}, error) {
-		again := lease.sending()
-		err := l.backend.Release(ctx, []Grant{lease.grant})[0]
-		l.answered(lease, err, again)
-		return struct{}{}, err
+		return struct{}{}, l.tellStore(ctx, []Grant{lease.grant}, []*Lease{lease})[0]
 	}, nil)
 	lease.mu.Lock()
-	close(lease.releasing)
-	lease.releasing = nil
-	released, result, ended := lease.released, lease.result, lease.ended
+	released, result, over := lease.released, lease.result, lease.ended
 	lease.mu.Unlock()
 	if released {
 		return result
 	}
-	l.undoLease(lease)
+	l.undoLease(lease, undoPatience)
 	switch {
 	case !errors.Is(err, errNoAnswer):
 		err = Unavailable(err)
@@ -55,10 +59,39 @@ func (l *Locker) releaseNow(ctx context.Context, lease *Lease) error {
 	default:
 		err = Unavailable(fmt.Errorf("no answer for %v; the release is tried again in the background", time.Since(sent).Round(time.Millisecond)))
 	}
-	if !errors.Is(ended, ErrReleased) { // what the caller must know comes first
-		err = fmt.Errorf("%w; and its release failed: %w", ended, err)
+	if !errors.Is(over, ErrReleased) { // what the caller must know comes first
+		err = fmt.Errorf("%w; and its release failed: %w", over, err)
 	}
 	return l.error("release", lease.grant.Name, err)
+}
+
+// tellStore makes one call of the backend's Release and takes its answers. leases are those of the grants, nil where
+// nobody has one.
+func (l *Locker) tellStore(ctx context.Context, grants []Grant, leases []*Lease) []error {
+	again := make([]bool, len(leases))
+	for i, lease := range leases {
+		again[i] = lease != nil && lease.sending()
+	}
+	errs := l.backend.Release(ctx, grants)
+	if len(errs) != len(grants) {
+		err := fmt.Errorf("the backend answered %d of %d releases; report this to whoever wrote it", len(errs), len(grants))
+		errs = slices.Repeat([]error{Unavailable(err)}, len(grants))
+	}
+	for i, lease := range leases {
+		if lease != nil {
+			l.answered(lease, errs[i], again[i])
+		}
+	}
+	return errs
+}
+
+// tellStoreAside is tellStore for a batch in the background. Answers that come after ctx has ended count all the same.
+func (l *Locker) tellStoreAside(ctx context.Context, grants []Grant, leases []*Lease) []error {
+	errs, ok := aside(ctx, &l.background, nil, nil, func() []error { return l.tellStore(ctx, grants, leases) }, func([]error) {})
+	if !ok {
+		errs = slices.Repeat([]error{Unavailable(errors.New("no answer to the release"))}, len(grants))
+	}
+	return errs
 }
 
 // sending notes that a release is about to be sent, and reports whether one was sent before while the window was open:
@@ -84,25 +117,33 @@ func (l *Locker) answered(lease *Lease, err error, again bool) {
 		return
 	}
 	lease.released = true
-	held := Event{Name: lease.grant.Name, Token: lease.grant.Token, Elapsed: time.Since(lease.since)}
 	lost := false
 	switch {
 	case !errors.Is(lease.ended, ErrReleased):
 		lease.result = lease.ended
-		held.Err = lease.result
 	case gone && !again:
 		lost = true
 		lease.result = l.error("release", lease.grant.Name, fmt.Errorf("the store did not have it any more: %w", err))
-		held.Err = lease.result
 	}
+	result := lease.result
 	lease.mu.Unlock()
 	l.leave(lease)
-	switch {
-	case lost:
-		l.alarms.lost.warn(l.alarms.logger, "anylock: lease was lost before its release", "name", held.Name)
-		l.tell(l.cfg.hooks.Lost, held)
-	case !errors.Is(held.Err, ErrLost): // of which the hook has been told
-		l.call(l.cfg.hooks.Released, held)
+	if lost {
+		l.alarms.lost.warn(l.alarms.logger, "anylock: lease was lost before its release", "name", lease.grant.Name)
+		l.reportEnd(lease, l.cfg.hooks.Lost, result)
+	} else {
+		l.reportEnd(lease, l.cfg.hooks.Released, result)
+	}
+}
+
+// reportEnd tells a hook how a lease has ended, once for each lease.
+func (l *Locker) reportEnd(lease *Lease, hook func(Event), err error) {
+	lease.mu.Lock()
+	told := lease.told
+	lease.told = true
+	lease.mu.Unlock()
+	if !told {
+		l.tell(hook, Event{Name: lease.grant.Name, Token: lease.grant.Token, Elapsed: time.Since(lease.since), Err: err})
 	}
 }
 
@@ -119,25 +160,29 @@ func (l *Locker) leave(lease *Lease) {
 
 // lost is called once for a lease that ended without being released.
 func (l *Locker) lost(lease *Lease, err error) {
-	held := time.Since(lease.since)
-	l.alarms.lost.warn(l.alarms.logger, "anylock: lease was lost", "name", lease.grant.Name, "held", held, "err", err)
-	l.tell(l.cfg.hooks.Lost, Event{Name: lease.grant.Name, Token: lease.grant.Token, Elapsed: held, Err: err})
-	l.leave(lease)
+	l.alarms.lost.warn(l.alarms.logger, "anylock: lease was lost", "name", lease.grant.Name, "held", time.Since(lease.since), "err", err)
+	l.reportEnd(lease, l.cfg.hooks.Lost, err)
 	// Its holder may need the margin to stop; after that let the backend forget it.
-	l.undoings.add(&undoing{lease: lease, grant: lease.grant, until: time.Now().Add(2 * lease.grant.TTL)}, time.Now().Add(lease.margin), 0)
+	l.undoLease(lease, lease.margin)
 }
 
-// releaseAll releases leases in batches.
+// releaseAll releases leases that have ended, in batches.
 func (l *Locker) releaseAll(ctx context.Context, leases []*Lease) error {
 	var failed int
 	var first error
-	for len(leases) > 0 {
-		batch := leases[:min(len(leases), max(l.desc.MaxBatch, 1))]
-		leases = leases[len(batch):]
-		for _, err := range l.releaseBatch(ctx, batch) {
-			if err != nil && !errors.Is(err, ErrLost) {
+	for batch := range slices.Chunk(leases, max(l.desc.MaxBatch, 1)) {
+		grants := make([]Grant, len(batch))
+		for i, lease := range batch {
+			grants[i] = lease.grant
+		}
+		bounded, cancel := context.WithTimeout(ctx, l.cfg.requestTimeout)
+		errs := l.tellStoreAside(bounded, grants, batch)
+		cancel()
+		for i, err := range errs {
+			if err != nil && !errors.Is(err, ErrLost) && !batch[i].wasReleased() {
 				failed++
 				first = errors.Join(first, err)
+				l.reportEnd(batch[i], l.cfg.hooks.Released, Unavailable(err))
 			}
 		}
 	}
@@ -145,35 +190,4 @@ func (l *Locker) releaseAll(ctx context.Context, leases []*Lease) error {
 		return nil
 	}
 	return Unavailable(fmt.Errorf("%d locks could not be released and stay until they expire: %w", failed, first))
-}
-
-// releaseBatch releases leases that have ended, at most MaxBatch of them, and returns an error for each.
-func (l *Locker) releaseBatch(ctx context.Context, leases []*Lease) []error {
-	grants := make([]Grant, len(leases))
-	again := make([]bool, len(leases))
-	for i, lease := range leases {
-		grants[i], again[i] = lease.grant, lease.sending()
-	}
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.requestTimeout)
-	defer cancel()
-	return l.releaseGrants(ctx, grants, func(i int, err error) { l.answered(leases[i], err, again[i]) })
-}
-
-// releaseGrants calls the backend aside. answered is told of each answer, also of late ones.
-func (l *Locker) releaseGrants(ctx context.Context, grants []Grant, answered func(int, error)) []error {
-	errs, ok := aside(ctx, &l.background, nil, nil, func() []error {
-		errs := l.backend.Release(ctx, grants)
-		for i, err := range errs {
-			answered(i, err)
-		}
-		return errs
-	}, func([]error) {})
-	if ok && len(errs) == len(grants) {
-		return errs
-	}
-	errs = make([]error, len(grants))
-	for i := range errs {
-		errs[i] = Unavailable(errors.New("no answer to the release"))
-	}
-	return errs
 }

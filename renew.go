@@ -7,8 +7,10 @@ import (
 	"time"
 )
 
-// renewInterval leaves room for two more tries inside a trust window.
-func renewInterval(ttl time.Duration) time.Duration { return ttl / 3 }
+// renewInterval is a third of the TTL, or less if the margin is so great that the window would leave no room for more tries.
+func (l *Lease) renewInterval() time.Duration {
+	return min(l.grant.TTL/3, (l.grant.TTL-l.margin)/2)
+}
 
 // renewSlack is how much earlier a lease may be renewed to share a batch.
 func renewSlack(interval time.Duration) time.Duration { return interval / 20 }
@@ -17,13 +19,14 @@ func renewSlack(interval time.Duration) time.Duration { return interval / 20 }
 func (l *Locker) renewBatch(due []*Lease) {
 	now := time.Now()
 	leases := due[:0]
-	patience := l.cfg.requestTimeout
+	var patience time.Duration // that of the most patient: the others' own timers end them, and answers that come late count
 	for _, lease := range due {
 		if !lease.capped(now) && lease.beginRenewal() {
 			leases = append(leases, lease)
-			patience = min(patience, renewInterval(lease.grant.TTL))
+			patience = max(patience, lease.renewInterval())
 		}
 	}
+	patience = min(patience, l.cfg.requestTimeout)
 	if len(leases) == 0 {
 		return
 	}
@@ -32,7 +35,7 @@ func (l *Locker) renewBatch(due []*Lease) {
 	var failed []Event
 	for i, err := range l.renew(ctx, leases) {
 		lease := leases[i]
-		interval := renewInterval(lease.grant.TTL)
+		interval := lease.renewInterval()
 		switch {
 		case err == nil:
 			l.renewals.add(lease, now.Add(interval), renewSlack(interval))
@@ -61,8 +64,8 @@ func (l *Locker) renew(ctx context.Context, leases []*Lease) []error {
 		for i, lease := range leases {
 			if len(renewals) != len(leases) {
 				errs[i] = fmt.Errorf("the backend answered %d of %d renewals; report this to whoever wrote it", len(renewals), len(leases))
-			} else {
-				errs[i] = renewals[i].Err
+			} else if errs[i] = renewals[i].Err; errs[i] == nil && renewals[i].From.IsZero() {
+				errs[i] = errors.New("the backend did not say from when a renewal counts; report this to whoever wrote it")
 			}
 			switch {
 			case errs[i] == nil:

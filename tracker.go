@@ -13,10 +13,15 @@ type tracker struct {
 	idle chan struct{} // made by a waiter, closed at zero
 }
 
-func (t *tracker) run(f func()) {
+// begin counts the caller's own goroutine until it calls done.
+func (t *tracker) begin() {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.n++
-	t.mu.Unlock()
+}
+
+func (t *tracker) run(f func()) {
+	t.begin()
 	go func() {
 		defer t.done()
 		f()

@@ -24,18 +24,26 @@ func (l *Locker) undo(g Grant, sent time.Time, delay time.Duration) {
 	l.undoings.add(&undoing{grant: g, until: sent.Add(g.TTL)}, time.Now().Add(delay), 0)
 }
 
-// undoLease releases a lease in the background.
-func (l *Locker) undoLease(lease *Lease) {
+// undoLease releases a lease in the background, unless that is going on already. Its place in the local queue is free.
+func (l *Locker) undoLease(lease *Lease, delay time.Duration) {
 	l.leave(lease)
-	l.undoings.add(&undoing{lease: lease, grant: lease.grant, until: time.Now().Add(lease.grant.TTL)}, time.Now().Add(undoPatience), 0)
+	lease.mu.Lock()
+	already := lease.undoing
+	lease.undoing = true
+	lease.mu.Unlock()
+	if !already {
+		until := time.Now().Add(delay + lease.grant.TTL)
+		l.undoings.add(&undoing{lease: lease, grant: lease.grant, until: until}, time.Now().Add(delay), 0)
+	}
 }
 
 func (l *Locker) undoBatch(due []*undoing) {
 	var batch []*undoing
 	var grants []Grant
+	var leases []*Lease
 	for _, u := range due {
 		if u.lease == nil || !u.lease.wasReleased() {
-			batch, grants = append(batch, u), append(grants, u.grant)
+			batch, grants, leases = append(batch, u), append(grants, u.grant), append(leases, u.lease)
 		}
 	}
 	if len(batch) == 0 {
@@ -43,25 +51,26 @@ func (l *Locker) undoBatch(due []*undoing) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.requestTimeout)
 	defer cancel()
-	errs := l.releaseGrants(ctx, grants, func(i int, err error) {
-		if lease := batch[i].lease; lease != nil {
-			l.answered(lease, err, lease.sending())
-		}
-	})
-	for i, u := range batch {
-		err := errs[i]
-		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrClosed) {
+	for i, err := range l.tellStoreAside(ctx, grants, leases) {
+		u := batch[i]
+		if err == nil || errors.Is(err, ErrLost) {
 			continue
 		}
 		u.tries++
-		if again := time.Now().Add(backoff(u.tries, 50*time.Millisecond, time.Second)); again.Before(u.until) {
+		again := time.Now().Add(backoff(u.tries, 50*time.Millisecond, time.Second))
+		if isUnknown(err) && again.Before(u.until) {
 			l.undoings.add(u, again, 0)
 		} else {
-			l.cfg.logger.Debug("anylock: could not undo; the lock expires by itself", "backend", l.desc.Name, "name", u.grant.Name, "err", err)
-			if u.lease != nil && errors.Is(u.lease.Err(), ErrReleased) {
-				l.call(l.cfg.hooks.Released, Event{Name: u.grant.Name, Token: u.grant.Token, Elapsed: time.Since(u.lease.since), Err: Unavailable(err)})
-			}
+			l.notUndone(u, err)
 		}
+	}
+}
+
+// notUndone is the end of an undoing that the store has not confirmed.
+func (l *Locker) notUndone(u *undoing, err error) {
+	l.cfg.logger.Debug("anylock: could not undo; the lock expires by itself", "backend", l.desc.Name, "name", u.grant.Name, "err", err)
+	if u.lease != nil {
+		l.reportEnd(u.lease, l.cfg.hooks.Released, Unavailable(err))
 	}
 }
 
