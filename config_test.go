@@ -117,6 +117,20 @@ func TestOpen(t *testing.T) {
 	wantErr(t, err, context.Canceled)
 }
 
+func TestErrorsShowNoPassword(t *testing.T) {
+	for _, url := range []string{
+		"memory://user:s3cret@h/?tll=1s", "redis://:my?s3cret@h:1/0", "redis:/:s3cret@h/0?ca=file:///x", ":s3cret@h/0?ca=file:///x",
+		"memory://:a?ttl=s3cret@h", "memory://:a?s3cret%40h=1", "memory://:a?ttl=s3cret%40h", "memory://:a?s3cret/=1&s3cret/=2",
+		"memory://:s3cret#x", "s3cret:pw://h", "memory://:pw?x%zzs3cret",
+	} {
+		_, err := anylock.Open(bg, url)
+		wantErr(t, err, anylock.ErrInvalid)
+		if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
 // A wrong configuration is told even if the store is down, and what is right about it is not held against it.
 func TestOpenChecksBeforeIO(t *testing.T) {
 	anylock.Register("down", func(ctx context.Context, _ string) (anylock.Backend, error) {

@@ -66,8 +66,8 @@ func Open(ctx context.Context, url string, opts ...Option) (*Locker, error) {
 	case !found:
 		return fail(Invalidf("the URL does not begin with scheme:// (imported are: %s)", strings.Join(known, ", ")))
 	case open == nil:
-		return fail(Invalidf("no backend is imported for scheme %q%s (imported are: %s); import the package of its backend, as in import _ %q",
-			scheme, suggest(scheme, known), strings.Join(known, ", "), "github.com/anylock/anylock/backend/redis"))
+		return fail(Invalidf("no backend is imported for scheme %s%s (imported are: %s); import the package of its backend, as in import _ %q",
+			shown(scheme), suggest(scheme, known), strings.Join(known, ", "), "github.com/anylock/anylock/backend/redis"))
 	}
 	rest, fromURL, err := cutCoreParams(url)
 	if err != nil {

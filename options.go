@@ -93,8 +93,9 @@ func WithHolder(label string) AcquireOption {
 	})
 }
 
-// WithMinToken makes the lease's token at least t: tokens then follow those of another store. Backends keep it, and
-// everything after it grows from there.
+// WithMinToken makes the lease's token at least t, so that tokens follow those of another store that is being migrated
+// from. Take t from that store at each acquisition, where it grows: some stores count from it alone then, and forget a
+// name that was idle for long, so that a constant t would let tokens repeat.
 func WithMinToken(t Token) AcquireOption {
 	return acquireOption(func(c *config) {
 		c.minToken = t

@@ -70,8 +70,11 @@ type Params struct {
 // the parameters. Its errors do not contain the URL, which may contain a password.
 func SplitURL(raw string) (base string, p *Params, err error) {
 	base, query, _ := strings.Cut(raw, "?")
-	if strings.Contains(query, "#") || strings.Contains(base, "#") {
+	switch {
+	case strings.Contains(raw, "#"):
 		return "", nil, Invalidf("the URL contains a #; write %%23 if it belongs to a name or a password")
+	case strings.Contains(query, "@"):
+		return "", nil, Invalidf("the URL has an @ behind a ?; write %%3F for a ? in a password, and %%40 for an @ in a parameter")
 	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -79,7 +82,7 @@ func SplitURL(raw string) (base string, p *Params, err error) {
 	}
 	for key, v := range values {
 		if len(v) > 1 {
-			return "", nil, Invalidf("the URL has parameter %q more than once", key)
+			return "", nil, Invalidf("the URL has parameter %s more than once", shown(key))
 		}
 	}
 	return base, &Params{values: values}, nil
@@ -121,7 +124,7 @@ func param[T any](p *Params, name string, absent T, parse func(string) (T, error
 	v, err := parse(p.values.Get(name))
 	if err != nil {
 		if p.err == nil {
-			p.err = Invalidf("URL parameter %s=%s: it must be %s", name, p.values.Get(name), want)
+			p.err = Invalidf("URL parameter %s=%s: it must be %s", name, shown(p.values.Get(name)), want)
 		}
 		return absent
 	}
@@ -138,10 +141,22 @@ func (p *Params) Err() error {
 	known = slices.Compact(known)
 	for key := range p.values {
 		if !slices.Contains(known, key) {
-			return Invalidf("unknown URL parameter %q%s (known are: %s)", key, suggest(key, known), strings.Join(known, ", "))
+			return Invalidf("unknown URL parameter %s%s (known are: %s)", shown(key), suggest(key, known), strings.Join(known, ", "))
 		}
 	}
 	return nil
+}
+
+// shown is a part of a URL for an error, unless it is such that it may be part of a password instead.
+func shown(part string) string {
+	const most = 32
+	harmless := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-+.", r)
+	}
+	if len(part) > most || strings.ContainsFunc(part, func(r rune) bool { return !harmless(r) }) {
+		return "(not shown: it has letters that are not part of any, or is long)"
+	}
+	return strconv.Quote(part)
 }
 
 // suggest names the known word that is nearest to a misspelled one.

@@ -66,19 +66,19 @@ func classify(err error, cluster bool) error {
 	return anylock.Unavailable(err)
 }
 
-// redact cuts the arguments, with IDs among them, that the server repeats when it does not know a command.
+// redact cuts the arguments, with IDs and passwords among them, that the server repeats when it does not know a command.
 func redact(err error) error {
 	text, _, found := strings.Cut(err.Error(), ", with args beginning with")
 	if !found {
 		return err
 	}
-	return &redacted{text: text, err: err}
+	return redacted(text)
 }
 
-type redacted struct {
-	text string
-	err  error
-}
+// redacted is a server's error of which the driver's own must not be reached, since it says too much.
+type redacted string
 
-func (e *redacted) Error() string { return e.text }
-func (e *redacted) Unwrap() error { return e.err }
+func (e redacted) Error() string { return string(e) }
+
+// RedisError makes it a redis.Error.
+func (redacted) RedisError() {}

@@ -178,3 +178,33 @@ func TestClassifyKeepsContextErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A server that does not know a command repeats its arguments, and some are passwords.
+func TestRedactedErrorsKeepNothing(t *testing.T) {
+	err := classify(answered("ERR unknown command 'auth', with args beginning with: 'bob' 's3cret'"), false)
+	wantClass(t, err, anylock.ErrInvalid)
+	if _, ok := errors.AsType[redis.Error](err); !ok {
+		t.Error("it is no error of the server any more")
+	}
+	var look func(error)
+	look = func(err error) {
+		if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%T says %q", err, err)
+		}
+		switch e := err.(type) { //nolint:errorlint // each link of the chain
+		case interface{ Unwrap() error }:
+			look(e.Unwrap())
+		case interface{ Unwrap() []error }:
+			for _, inner := range e.Unwrap() {
+				look(inner)
+			}
+		}
+	}
+	look(err)
+}
+
+// answered is an error as go-redis makes it of a server's answer.
+type answered string
+
+func (e answered) Error() string { return string(e) }
+func (answered) RedisError()     {}

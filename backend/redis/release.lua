@@ -5,7 +5,8 @@
 -- Returns {1, receivers} released, {0} not ours.
 local id = ARGV[1]
 local held = redis.call('GET', KEYS[1])
-local last, note = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+):(.*)$')
+local counter = redis.pcall('GET', KEYS[2]) -- whatever is there must not keep a lock from being released
+local last, note = string.match(type(counter) == 'string' and counter or '', '^(%d+):(.*)$')
 
 local function remember(what)
   local keep = math.max(redis.call('PTTL', KEYS[2]), tonumber(ARGV[3]))

@@ -73,7 +73,7 @@ func TestWrongURLs(t *testing.T) {
 		"redis://:s3cret%zz@h":               "%25",
 		"redis://:s3/s3cret@h":               "%2F",
 		"redis://:s3cret#@h":                 "%23",
-		"redis://:s3cret?@h":                 "unknown URL parameter",
+		"redis://:s3cret?@h":                 "%3F",
 		"redis://h?cluster=true&sentinel=m":  "exclude",
 		"redis://h?sentinel=":                "sentinel=",
 		"redis://h?sentinelpassword=s3cret":  "sentinel=MASTERNAME",
