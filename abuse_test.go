@@ -88,11 +88,11 @@ func TestCloseAtAnyMoment(t *testing.T) {
 func TestWideMarginIsRenewedInTime(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
 		l := newLocker(t, f, anylock.WithTTL(30*time.Second))
-		for _, margin := range []time.Duration{10, 20, 21, 25, 29} {
-			lease := acquire(t, l, "x", anylock.WithMargin(margin*time.Second))
+		for _, seconds := range []int{10, 20, 21, 25, 29} {
+			lease := acquire(t, l, "x", anylock.WithMargin(time.Duration(seconds)*time.Second))
 			time.Sleep(2 * time.Minute)
 			if err := lease.Err(); err != nil {
-				t.Errorf("margin %d s: %v", margin, err)
+				t.Errorf("margin %d s: %v", seconds, err)
 			}
 			_ = lease.Release(bg)
 		}

@@ -5,10 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/anylock/anylock"
 	"github.com/anylock/anylock/backend/memory"
+	"github.com/anylock/anylock/backend/postgres"
 	"github.com/anylock/anylock/backend/redis"
 )
 
@@ -22,14 +24,27 @@ func TestGuarantees(t *testing.T) {
 		}
 		return b
 	}
-	columns := []struct {
+	type column struct {
 		title   string
 		backend anylock.Backend
-	}{
+	}
+	columns := []column{
 		{"memory", memory.NewStore(anylock.WakeQueue).Client()},
 		{"redis, one server", overRedis(goredis.NewClient(&goredis.Options{}))},
 		{"redis, Sentinel", overRedis(goredis.NewFailoverClient(&goredis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"localhost:1"}}))},
 		{"redis, Cluster", overRedis(goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"localhost:1"}}))},
+	}
+	pool, err := pgxpool.New(t.Context(), "postgres://localhost:1/none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for _, mode := range []postgres.Mode{postgres.Lease, postgres.RowLock, postgres.Advisory} {
+		b, err := postgres.New(pool, postgres.WithMode(mode))
+		if err != nil {
+			t.Fatal(err)
+		}
+		columns = append(columns, column{"postgres, " + string(mode), b})
 	}
 	rows := []struct {
 		title string
