@@ -68,7 +68,10 @@ func Open(ctx context.Context, url string) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = d.introduce(ctx)
+	err = anylock.CheckOpen(ctx, b.Describe())
+	if err == nil {
+		err = d.introduce(ctx)
+	}
 	if err == nil {
 		err = b.mode.introduce(ctx)
 	}
