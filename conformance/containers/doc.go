@@ -5,6 +5,7 @@
 // An address in the environment is used in place of a container:
 //
 //	ANYLOCK_TEST_REDIS=host:port
+//	ANYLOCK_TEST_POSTGRES=user:password@host:port/database
 //	ANYLOCK_TEST_VALKEY=host:port
 //	ANYLOCK_TEST_REDIS_CLUSTER=host:port,host:port,...
 //	ANYLOCK_TEST_REDIS_SENTINEL=master@host:port,...
