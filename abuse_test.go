@@ -177,6 +177,33 @@ func TestOutageIsToldToAllWhoWait(t *testing.T) {
 	}
 }
 
+// One waiter's cancel is nothing to the others.
+func TestOutageAndACancel(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
+		f.acquire = func(context.Context, anylock.Request) (anylock.Grant, error) { return anylock.Grant{}, errCut }
+		l := newLocker(t, f)
+		ctx, cancel := context.WithTimeout(bg, 2900*time.Millisecond)
+		defer cancel()
+		front := make(chan error)
+		go func() {
+			_, err := l.Acquire(ctx, "x")
+			front <- err
+		}()
+		synctest.Wait()
+		other := make(chan error)
+		go func() {
+			_, err := l.Acquire(bg, "x")
+			other <- err
+		}()
+		wantErr(t, <-front, context.DeadlineExceeded)
+		err := <-other
+		wantErr(t, err, anylock.ErrUnavailable)
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("told of somebody else's deadline: %v", err)
+		}
+	})
+}
+
 func TestOldNewsAboutTheHolder(t *testing.T) {
 	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
 		acquire(t, newLocker(t, store.Client()), "x")

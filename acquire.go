@@ -88,8 +88,8 @@ func (a *acquisition) inFront() (lease *Lease, err error) {
 	default:
 	}
 	lease, err = a.stand()
-	if a.wait && errors.Is(err, ErrUnavailable) {
-		a.queue.fail(a.name, err, a.failing, a.cfg.requestTimeout*9/10)
+	if err != nil && a.wait && a.lastErr != nil && a.ctx.Err() == nil {
+		a.queue.fail(a.name, a.lastErr, a.failing, a.cfg.requestTimeout*9/10)
 	}
 	return lease, err
 }
