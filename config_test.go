@@ -131,17 +131,20 @@ func TestErrorsShowNoPassword(t *testing.T) {
 	}
 }
 
-// A wrong configuration is told even if the store is down, and what is right about it is not held against it.
-func TestOpenChecksBeforeIO(t *testing.T) {
+func init() {
 	anylock.Register("down", func(ctx context.Context, _ string) (anylock.Backend, error) {
 		if err := anylock.CheckOpen(ctx, memory.NewStore(anylock.WakePoll).Client().Describe()); err != nil {
 			return nil, err
 		}
 		if _, bounded := ctx.Deadline(); !bounded {
-			t.Error("opening has no deadline")
+			return nil, errors.New("opening has no deadline")
 		}
 		return nil, anylock.Unavailable(errCut)
 	})
+}
+
+// A wrong configuration is told even if the store is down, and what is right about it is not held against it.
+func TestOpenChecksBeforeIO(t *testing.T) {
 	for _, params := range []string{"ttl=-3s", "ttl=1us", "margin=40s", "ttl=100000h", "require=fifo", "require=exclusion:quorum"} {
 		_, err := anylock.Open(bg, "down://?"+params)
 		wantErr(t, err, anylock.ErrInvalid)
