@@ -122,8 +122,9 @@ type Description struct {
 	Guarantees Guarantees
 	// MinTTL and MaxTTL bound what the store can keep. Both are positive.
 	MinTTL, MaxTTL time.Duration
-	// Deadlines says that Acquire, Release and Watch return within some 20 ms after the deadline of their ctx. It spares
-	// the core a goroutine for each call.
+	// Deadlines says that Acquire, Release and Watch return within some 20 ms after the deadline of their ctx. Then the
+	// core calls them in the goroutine of its own caller, with a short deadline, and repeats what was not answered by
+	// then; that spares a goroutine for each call.
 	Deadlines bool
 	// MaxBatch is how many grants one Renew or Release takes, at least 1.
 	MaxBatch int
