@@ -221,3 +221,28 @@ func TestAdoptedRows(t *testing.T) {
 	must(0, lease.Release(ctx))(t)
 	db.exec("SELECT FROM " + table + " WHERE id = 7 FOR UPDATE NOWAIT")
 }
+
+// A lock may stand for several rows, and then has all of them or none.
+func TestAdoptedGroupOfRows(t *testing.T) {
+	s := server(t)
+	schema := freshSchema(t, s)
+	table := strings.TrimPrefix(schema, "schema=") + ".jobs"
+	l := locker(t, urlOf(s, schema, "mode=rowlock", "table="+table, "column=tenant"))
+	db := admin(t, s)
+	db.exec("CREATE TABLE " + table + " (id bigint PRIMARY KEY, tenant text NOT NULL)")
+	db.exec("INSERT INTO " + table + " VALUES (1, 'acme'), (2, 'acme'), (3, 'other')")
+	ctx := ctx10(t)
+	for _, id := range []string{"1", "2"} {
+		tx := must(db.Begin(ctx))(t)
+		must(tx.Exec(ctx, "SELECT FROM "+table+" WHERE id = "+id+" FOR UPDATE"))(t)
+		if _, err := l.TryAcquire(ctx, "acme"); !errors.Is(err, anylock.ErrHeld) {
+			t.Errorf("while legacy code has row %s: %v", id, err)
+		}
+		must(0, tx.Rollback(ctx))(t)
+	}
+	lease := must(l.TryAcquire(ctx, "acme"))(t)
+	if n := value[int64](db, "SELECT count(*) FROM (SELECT FROM "+table+" WHERE tenant = 'acme' FOR UPDATE SKIP LOCKED) AS free"); n != 0 {
+		t.Errorf("legacy code can lock %d rows of a lease", n)
+	}
+	must(0, lease.Release(ctx))(t)
+}

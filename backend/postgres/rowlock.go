@@ -55,8 +55,11 @@ func (c config) rowStatements() rowStatements {
 	s.try = s.wait + " SKIP LOCKED" // and not NOWAIT, which would put an ERROR into the server's log for each refusal
 	if a := c.adopt; a != nil {
 		// FOR KEY SHARE excludes FOR UPDATE, and lets the application update the row from its own connections.
-		s.waitOther = "SELECT 1 FROM " + a.table() + " WHERE " + a.condition() + " FOR KEY SHARE"
-		s.tryOther = s.waitOther + " SKIP LOCKED"
+		rows := " FROM " + a.table() + " WHERE " + a.condition()
+		s.waitOther = "SELECT 1" + rows + " FOR KEY SHARE"
+		// One row for all that there are, since those that somebody else has are skipped without a word.
+		s.tryOther = "WITH mine AS MATERIALIZED (" + s.waitOther + " SKIP LOCKED), counted AS (SELECT count(*) AS n FROM mine) " +
+			"SELECT 1 FROM counted WHERE n > 0 AND n = (SELECT count(*)" + rows + ")"
 	}
 	return s
 }
@@ -193,9 +196,12 @@ func (r *rowLocks) lockRow(ctx, patient context.Context, conn *connection, req a
 		defer conn.interruptWith(ctx)()
 	}
 	name := r.config.prefix + req.Name
-	ctx = patient
+	live, ctx := ctx, patient
 	for try := range 5 {
-		locked, err := r.lockOnce(ctx, conn, name, req, ttl)
+		if live.Err() != nil { // nobody wants it any more: leave no trace of it in the queue
+			return context.Cause(live)
+		}
+		locked, err := r.lockOnce(live, ctx, conn, name, req, ttl)
 		if locked || err != nil {
 			return err
 		}
@@ -228,13 +234,16 @@ func (r *rowLocks) lockRow(ctx, patient context.Context, conn *connection, req a
 	return anylock.Unavailable(errHandedOver)
 }
 
-// lockOnce is one round trip. If it is refused, the transaction is over.
-func (r *rowLocks) lockOnce(ctx context.Context, conn *connection, name string, req anylock.Request, ttl time.Duration) (bool, error) {
+// lockOnce is one round trip, which is not begun any more once live has ended. If it is refused, the transaction is over.
+func (r *rowLocks) lockOnce(live, ctx context.Context, conn *connection, name string, req anylock.Request, ttl time.Duration) (bool, error) {
 	if conn.ttl != ttl { // not in the transaction, whose rollback would undo it
 		if _, err := conn.Exec(ctx, fmt.Sprintf("SET idle_in_transaction_session_timeout = %d", ttl.Milliseconds())); err != nil {
 			return false, err
 		}
 		conn.ttl = ttl
+		if live.Err() != nil {
+			return false, context.Cause(live)
+		}
 	}
 	batch := new(pgx.Batch)
 	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
