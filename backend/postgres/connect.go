@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -18,9 +17,9 @@ import (
 // connectFunc opens a connection with a session of its own at the server.
 type connectFunc func(ctx context.Context) (*pgx.Conn, error)
 
-// errPooler says that a session cannot be kept.
-var errPooler = anylock.Invalidf("a pooler in transaction mode is between us and the server (statements of one connection " +
-	"reach different sessions), which this mode cannot work with; connect to the server itself, or use mode=lease")
+// errPooler says that it is not certain that the session stays ours.
+var errPooler = anylock.Invalidf("a pooler or proxy is between us and the server: the session that answers is not the one that was " +
+	"opened, so others may get it in between, which this mode cannot work with; connect to the server itself, or use mode=lease")
 
 // sessionSettings override what the database, the role or the URL may have set, and would end a session that waits or holds.
 const sessionSettings = `
@@ -54,21 +53,18 @@ func sessions(pool *pgxpool.Config, at string) (connectFunc, error) {
 		}
 		base.Host, base.Port, base.Fallbacks = host, uint16(number), nil
 	}
-	raw := func(ctx context.Context) (*pgx.Conn, error) {
+	return func(ctx context.Context) (*pgx.Conn, error) {
 		c := base.Copy()
 		if pool.BeforeConnect != nil { // it may bring a password that is new every hour
 			if err := pool.BeforeConnect(ctx, c); err != nil {
 				return nil, err
 			}
 		}
-		return pgx.ConnectConfig(ctx, c)
-	}
-	return func(ctx context.Context) (*pgx.Conn, error) {
-		conn, err := raw(ctx)
+		conn, err := pgx.ConnectConfig(ctx, c)
 		if err != nil {
 			return nil, err
 		}
-		if err := prepareSession(ctx, conn, raw); err != nil {
+		if err := prepareSession(ctx, conn, pool.AfterConnect); err != nil {
 			closeSoon(conn)
 			return nil, err
 		}
@@ -76,7 +72,18 @@ func sessions(pool *pgxpool.Config, at string) (connectFunc, error) {
 	}, nil
 }
 
-func prepareSession(ctx context.Context, conn *pgx.Conn, another connectFunc) error {
+// prepareSession changes nothing before it is known whose session it is: through a pooler it may be anybody's.
+func prepareSession(ctx context.Context, conn *pgx.Conn, afterConnect func(context.Context, *pgx.Conn) error) error {
+	for range 2 {
+		if err := checkSession(ctx, conn); err != nil {
+			return err
+		}
+	}
+	if afterConnect != nil { // it may set the search path, by which tables are found
+		if err := afterConnect(ctx, conn); err != nil {
+			return err
+		}
+	}
 	settings := sessionSettings
 	if serverVersion(conn) >= 17 {
 		settings += "SET transaction_timeout = 0;"
@@ -84,47 +91,29 @@ func prepareSession(ctx context.Context, conn *pgx.Conn, another connectFunc) er
 	if _, err := conn.Exec(ctx, settings, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	pid, err := backendPID(ctx, conn)
-	if err != nil {
-		return err
-	}
 	// A server that finds its client's connection closed stops waiting for a lock. Not every system can tell.
 	_, _ = conn.Exec(ctx, "SET client_connection_check_interval = '1s'", pgx.QueryExecModeSimpleProtocol)
-	if pid == conn.PgConn().PID() {
-		return nil
-	}
-	return probePooler(ctx, conn, pid, another)
+	return checkSession(ctx, conn)
 }
 
-// probePooler tells a pooler that keeps sessions from one that does not: the latter gives the session that it served a
-// statement with to whoever comes next.
-func probePooler(ctx context.Context, conn *pgx.Conn, pid uint32, another connectFunc) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	second, err := another(ctx)
-	if err != nil {
-		return fmt.Errorf("while finding out whether a pooler keeps sessions: %w", err)
-	}
-	defer closeSoon(second)
-	if _, err := second.Exec(ctx, "BEGIN", pgx.QueryExecModeSimpleProtocol); err != nil {
-		return errPooler
-	}
-	theirs, err := backendPID(ctx, second)
-	if err != nil || theirs == pid {
-		return errPooler
-	}
-	again, err := backendPID(ctx, conn)
-	if err != nil || again != pid {
-		return errPooler
-	}
-	return nil
-}
-
-func backendPID(ctx context.Context, conn *pgx.Conn) (uint32, error) {
+// checkSession returns an error unless the session is the one that the server has announced, and takes writes: a standby
+// has advisory locks of its own.
+//
+// A pooler announces a number of its own making. Some keep a session as long as the connection, but no question tells them
+// from the others: those may hand out the same session many times before they do not.
+func checkSession(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
-	err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid)
-	return pid, err
+	var standby, readOnly bool
+	if err := conn.QueryRow(ctx, sessionSQL, pgx.QueryExecModeSimpleProtocol).Scan(&pid, &standby, &readOnly); err != nil {
+		return err
+	}
+	if pid != conn.PgConn().PID() {
+		return errPooler
+	}
+	return checkStandby(standby, readOnly)
 }
+
+const sessionSQL = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only')::bool"
 
 // serverVersion is the major version, 0 if it is not known.
 func serverVersion(conn *pgx.Conn) int {

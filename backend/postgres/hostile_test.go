@@ -1,0 +1,118 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/anylock/anylock"
+	"github.com/anylock/anylock/backend/postgres"
+	"github.com/anylock/anylock/conformance/containers"
+)
+
+// TestPoolerInUse: other sessions come and go all the time, so that what comes back is often the same by chance.
+func TestPoolerInUse(t *testing.T) {
+	s := containers.Postgres(t)
+	db := admin(t, s)
+	db.exec("ALTER DATABASE postgres SET statement_timeout = '7s'")
+	db.exec("ALTER DATABASE postgres SET default_transaction_isolation = 'serializable'")
+	bouncer := containers.PgBouncer(t, s)
+	app := must(pgxpool.New(context.Background(), urlOf(bouncer, "default_query_exec_mode=simple_protocol", "pool_max_conns=6")))(t)
+	defer app.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	var traffic sync.WaitGroup
+	for range 6 {
+		traffic.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = app.Exec(ctx, "SELECT pg_sleep(0.002)")
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	for i := range 40 {
+		mode := []string{"mode=advisory", "mode=rowlock"}[i%2]
+		b, err := postgres.Open(ctx10(t), urlOf(bouncer, mode))
+		if err == nil {
+			_ = b.Close()
+		}
+		if !errors.Is(err, anylock.ErrInvalid) || !strings.Contains(err.Error(), "pooler") {
+			t.Errorf("%s: %v", mode, err)
+		}
+	}
+	a, b := locker(t, urlOf(bouncer)), locker(t, urlOf(bouncer))
+	l := must(a.Acquire(ctx10(t), "n"))(t)
+	wait, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := b.Acquire(wait, "n"); !errors.Is(err, anylock.ErrHeld) {
+		t.Error(err)
+	}
+	must(0, l.Release(ctx10(t)))(t)
+	stop()
+	traffic.Wait()
+	var open []pgx.Tx
+	for range 4 { // all that the pooler has
+		tx := must(app.Begin(ctx10(t)))(t)
+		open = append(open, tx)
+		var timeout, level string
+		err := tx.QueryRow(ctx10(t), "SELECT current_setting('statement_timeout'), current_setting('default_transaction_isolation')").
+			Scan(&timeout, &level)
+		if err != nil || timeout != "7s" || level != "serializable" {
+			t.Errorf("a session of the application: %s, %s, %v", timeout, level, err)
+		}
+	}
+	for _, tx := range open {
+		must(0, tx.Rollback(ctx10(t)))(t)
+	}
+}
+
+// TestSessionOfAStandby: advisory locks work on one, and exclude nobody who uses the primary.
+func TestSessionOfAStandby(t *testing.T) {
+	s := server(t)
+	for _, mode := range []string{"mode=advisory", "mode=rowlock"} {
+		pool := must(pgxpool.New(context.Background(), urlOf(s)))(t)
+		defer pool.Close()
+		settings := pool.Config()
+		settings.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+		readOnly := must(pgxpool.NewWithConfig(context.Background(), settings))(t)
+		defer readOnly.Close()
+		b := must(postgres.New(readOnly, postgres.WithMode(postgres.Mode(strings.TrimPrefix(mode, "mode=")))))(t)
+		defer b.Close()
+		_, err := b.Acquire(ctx10(t), request("n"))
+		if !errors.Is(err, anylock.ErrUnavailable) || !strings.Contains(err.Error(), "default_transaction_read_only)") {
+			t.Errorf("%s: %v", mode, err)
+		}
+	}
+}
+
+// TestSessionsAreLikeThePools: what the pool's hook sets decides which table a name means.
+func TestSessionsAreLikeThePools(t *testing.T) {
+	s := server(t)
+	name := strings.TrimPrefix(freshSchema(t, s), "schema=")
+	db := admin(t, s)
+	db.exec("CREATE SCHEMA " + name)
+	db.exec("CREATE TABLE " + name + ".hooked (id int PRIMARY KEY)")
+	db.exec("INSERT INTO " + name + ".hooked VALUES (42)")
+	settings := must(pgxpool.ParseConfig(urlOf(s)))(t)
+	settings.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, "SET search_path = "+name)
+		return err
+	}
+	app := must(pgxpool.NewWithConfig(context.Background(), settings))(t)
+	defer app.Close()
+	b := must(postgres.New(app, postgres.WithMode(postgres.RowLock),
+		postgres.WithAdopted(postgres.Adopted{Table: "hooked", Column: "id"})))(t)
+	defer b.Close()
+	tx := must(app.Begin(ctx10(t)))(t)
+	must(tx.Exec(ctx10(t), "SELECT FROM hooked WHERE id = 42 FOR UPDATE"))(t)
+	if _, err := b.Acquire(ctx10(t), request("42")); !errors.Is(err, anylock.ErrHeld) {
+		t.Errorf("while the application has the row: %v", err)
+	}
+	must(0, tx.Rollback(ctx10(t)))(t)
+	must(b.Acquire(ctx10(t), request("42")))(t)
+}
