@@ -229,6 +229,7 @@ func (p *peer) refused(name, when string) {
 
 // free checks that the lock can be had within limit, and frees it again.
 func (p *peer) free(name string, limit time.Duration, when string) anylock.Token {
+	end := time.Now().Add(limit)
 	p.t.eventually(limit, when+": the lock is still held", func() error {
 		l, err := p.TryAcquire(p.t.ctx, name)
 		if err != nil {
@@ -236,7 +237,11 @@ func (p *peer) free(name string, limit time.Duration, when string) anylock.Token
 		}
 		return l.Release(p.t.ctx)
 	})
-	l := p.try(name)
+	var l *anylock.Lease
+	p.t.eventually(max(time.Until(end), 0), when+": the lock was free and is held again", func() (err error) {
+		l, err = p.TryAcquire(p.t.ctx, name)
+		return err
+	})
 	defer p.release(l)
 	return l.Token()
 }
