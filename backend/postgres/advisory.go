@@ -96,6 +96,9 @@ func (a *advisoryLocks) acquire(ctx context.Context, req anylock.Request) (anylo
 	}
 	if n.session != nil { // a repeated request finds its own lock
 		from, err := n.session.prove(ctx, n.session.pingServer)
+		if err == nil {
+			err = a.extend(n, from)
+		}
 		grant := n.grant
 		grant.From = from
 		return grant, err
@@ -142,9 +145,8 @@ func (a *advisoryLocks) begin(ctx context.Context, req anylock.Request, abandon 
 		}
 		own, taken := a.byID[id], a.keys[key]
 		if own != nil && own.session != nil {
-			again := *own
 			a.mu.Unlock()
-			return &again, nil
+			return own, nil
 		}
 		if taken == nil {
 			n := &advice{id: id, key: key, lost: req.Lost, abandon: abandon, ended: ctx.Done(), wait: req.Wait, over: make(chan struct{}), settled: make(chan struct{})}
@@ -152,7 +154,7 @@ func (a *advisoryLocks) begin(ctx context.Context, req anylock.Request, abandon 
 			a.mu.Unlock()
 			return n, nil
 		}
-		expired := taken.session != nil && (time.Now().After(taken.until) || taken.session.err() != nil)
+		expired := taken.expired()
 		pending := taken.session == nil
 		a.mu.Unlock()
 		over := taken.over
@@ -160,7 +162,9 @@ func (a *advisoryLocks) begin(ctx context.Context, req anylock.Request, abandon 
 		case pending && own == nil && !req.Wait && !taken.waits():
 			over = taken.settled // it is leaving, or will know in a moment
 		case expired:
-			_ = a.release1(ctx, taken.id)
+			if !a.giveUp(ctx, taken) {
+				continue // it was renewed in the last moment
+			}
 		case own != nil:
 			own.abandon() // an earlier attempt of this very request
 		case !req.Wait:
@@ -173,6 +177,24 @@ func (a *advisoryLocks) begin(ctx context.Context, req anylock.Request, abandon 
 			return nil, anylock.Unavailable(context.Cause(ctx))
 		}
 	}
+}
+
+// expired reports whether a grant is over. It is called with mu held.
+func (n *advice) expired() bool {
+	return n.session != nil && (time.Now().After(n.until) || n.session.err() != nil)
+}
+
+// extend notes that the server keeps a grant for a TTL from then on, unless the grant was given up meanwhile.
+func (a *advisoryLocks) extend(n *advice, from time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byID[n.id] != n {
+		return anylock.ErrLost
+	}
+	if until := from.Add(n.session.ttl); until.After(n.until) {
+		n.until = until
+	}
+	return nil
 }
 
 // waits reports whether an attempt is in the queue and wants to be.
@@ -424,6 +446,7 @@ func (a *advisoryLocks) watch(context.Context, string) (<-chan struct{}, error) 
 func (a *advisoryLocks) renew(ctx context.Context, grants []anylock.Grant) []anylock.Renewal {
 	renewals := make([]anylock.Renewal, len(grants))
 	asked := make(map[*sharedSession][]int)
+	found := make([]*advice, len(grants))
 	now := time.Now()
 	a.mu.Lock()
 	for i, g := range grants {
@@ -432,6 +455,7 @@ func (a *advisoryLocks) renew(ctx context.Context, grants []anylock.Grant) []any
 			renewals[i].Err = anylock.ErrLost
 			continue
 		}
+		found[i] = n
 		asked[n.session] = append(asked[n.session], i)
 	}
 	a.mu.Unlock()
@@ -439,12 +463,10 @@ func (a *advisoryLocks) renew(ctx context.Context, grants []anylock.Grant) []any
 	for s, positions := range asked {
 		asking.Go(func() {
 			from, err := s.prove(ctx, s.pingServer)
-			a.mu.Lock()
-			defer a.mu.Unlock()
 			for _, i := range positions {
 				renewals[i] = anylock.Renewal{From: from, TTL: s.ttl, Err: err}
-				if n := a.byID[of(grants[i])]; n != nil && err == nil {
-					n.until = from.Add(s.ttl)
+				if err == nil {
+					renewals[i].Err = a.extend(found[i], from)
 				}
 			}
 		})
@@ -459,11 +481,28 @@ func (a *advisoryLocks) expire() {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for id, n := range a.byID {
+	for _, n := range a.byID {
 		if n.session != nil && now.After(n.until) {
-			go func() { _ = a.release1(context.Background(), id) }()
+			go func() { a.giveUp(context.Background(), n) }()
 		}
 	}
+}
+
+// giveUp releases a grant that has expired. It reports false if that has changed.
+func (a *advisoryLocks) giveUp(ctx context.Context, n *advice) bool {
+	a.mu.Lock()
+	if a.byID[n.id] != n { // somebody else does
+		a.mu.Unlock()
+		return true
+	}
+	if !n.expired() {
+		a.mu.Unlock()
+		return false
+	}
+	delete(a.byID, n.id)
+	a.mu.Unlock()
+	_ = a.unlock(ctx, n)
+	return true
 }
 
 func (a *advisoryLocks) release(ctx context.Context, grants []anylock.Grant) []error {
@@ -496,17 +535,23 @@ func (a *advisoryLocks) release1(ctx context.Context, id identity) error {
 			return anylock.Unavailable(context.Cause(ctx))
 		}
 	}
+	err := a.unlock(ctx, n)
+	if err == nil && expired {
+		return fmt.Errorf("%w: it had expired", anylock.ErrLost)
+	}
+	return err
+}
+
+// unlock gives up the lock of a grant that byID has no more.
+func (a *advisoryLocks) unlock(ctx context.Context, n *advice) error {
 	done := make(chan error, 1)
 	go func() { // not broken off, as above
-		err := a.free(session, n.key)
-		a.forget(id, n)
+		err := a.free(n.session, n.key)
+		a.forget(n.id, n)
 		done <- err
 	}()
 	select {
 	case err := <-done:
-		if err == nil && expired {
-			return fmt.Errorf("%w: it had expired", anylock.ErrLost)
-		}
 		return err
 	case <-ctx.Done():
 		return anylock.Unavailable(context.Cause(ctx))

@@ -116,3 +116,23 @@ func TestSessionsAreLikeThePools(t *testing.T) {
 	must(0, tx.Rollback(ctx10(t)))(t)
 	must(b.Acquire(ctx10(t), request("42")))(t)
 }
+
+// TestAdvisoryRepeatedRequest: what the second answer promises is what the lock is kept for.
+func TestAdvisoryRepeatedRequest(t *testing.T) {
+	b := open(t, urlOf(server(t), freshSchema(t, server(t)), "mode=advisory"))
+	req := request("repeated")
+	req.TTL = 800 * time.Millisecond
+	must(b.Acquire(ctx10(t), req))(t)
+	time.Sleep(600 * time.Millisecond)
+	g := must(b.Acquire(ctx10(t), req))(t)
+	time.Sleep(400 * time.Millisecond)
+	if other, err := b.Acquire(ctx10(t), request("repeated")); !errors.Is(err, anylock.ErrHeld) {
+		t.Errorf("another request, %v before the end of the promise: token %d, %v", time.Until(g.From.Add(g.TTL)), other.Token, err)
+	}
+	if err := b.Renew(ctx10(t), []anylock.Grant{g})[0].Err; err != nil {
+		t.Errorf("Renew: %v", err)
+	}
+	if err := b.Release(ctx10(t), []anylock.Grant{g})[0]; err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
