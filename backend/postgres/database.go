@@ -92,6 +92,11 @@ func (d *database) remedy(ctx context.Context, s statement, err error, try int) 
 		return true, err
 	case deadlockDetected:
 		return true, err
+	case readOnlyTransaction: // of a standby, perhaps, which pgx took when the primary had no room
+		if d.own {
+			d.pool.Reset()
+		}
+		return try == 1, err
 	case adminShutdown, idleSessionTimeout: // it ended before the statement, or ended that: nothing was committed
 		if d.own {
 			d.pool.Reset() // the others have ended too, most likely
@@ -110,12 +115,17 @@ func (d *database) remedy(ctx context.Context, s statement, err error, try int) 
 	return false, err
 }
 
-func (d *database) once(ctx context.Context, s statement) error {
+func (d *database) once(ctx context.Context, s statement) (err error) {
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Release()
+	defer func() {
+		if sqlState(err) == readOnlyTransaction { // and it would stay so
+			closeSoon(conn.Conn())
+		}
+		conn.Release()
+	}()
 	ctx, cancel := d.patient(ctx)
 	defer cancel()
 	if s.begin != nil {

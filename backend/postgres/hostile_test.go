@@ -136,3 +136,25 @@ func TestAdvisoryRepeatedRequest(t *testing.T) {
 		t.Errorf("Release: %v", err)
 	}
 }
+
+// TestReadOnlyConnection: a connection that reached a standby does not stay in the pool.
+func TestReadOnlyConnection(t *testing.T) {
+	s := server(t)
+	schema := freshSchema(t, s)
+	open(t, urlOf(s, schema)) // makes the tables
+	first := true
+	settings := must(pgxpool.ParseConfig(urlOf(s, "pool_max_conns=1")))(t)
+	settings.AfterConnect = func(ctx context.Context, c *pgx.Conn) (err error) {
+		if first {
+			_, err = c.Exec(ctx, "SET default_transaction_read_only = on")
+		}
+		first = false
+		return err
+	}
+	pool := must(pgxpool.NewWithConfig(context.Background(), settings))(t)
+	defer pool.Close()
+	must(pool.Exec(ctx10(t), "SELECT 1"))(t)
+	b := must(postgres.New(pool, postgres.WithSchema(strings.TrimPrefix(schema, "schema="))))(t)
+	defer b.Close()
+	must(b.Acquire(ctx10(t), request("n")))(t)
+}

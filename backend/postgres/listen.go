@@ -118,7 +118,10 @@ func (l *listener) run() {
 	for failures := 0; ; failures++ {
 		start := time.Now()
 		err := l.serve()
-		if err == nil || l.life.Err() != nil {
+		if err == nil {
+			return // finish has noted it; whoever has come since has started another
+		}
+		if l.life.Err() != nil {
 			l.fail(anylock.ErrClosed, false)
 			return
 		}
@@ -291,11 +294,15 @@ func (l *listener) update(conn *pgx.Conn) (empty bool, err error) {
 	return empty, nil
 }
 
-// finish ends the goroutine unless somebody has come in the last moment.
+// finish ends the goroutine unless somebody has come in the last moment. Who comes later starts another.
 func (l *listener) finish() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.topics) == 0
+	if len(l.topics) > 0 {
+		return false
+	}
+	l.alive, l.stopWait = false, nil
+	return true
 }
 
 func (l *listener) notified(payload string) {
