@@ -211,3 +211,40 @@ func cpu(t testing.TB) time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+func TestTokensOfManyClients(t *testing.T) {
+	s := shared(t)
+	const clients, turns = 64, 4
+	name := unique(t)
+	var mu sync.Mutex
+	var tokens []anylock.Token
+	var all sync.WaitGroup
+	for range clients {
+		l := newLocker(t, rawClient(t, s))
+		all.Go(func() {
+			for range turns {
+				lease, err := l.Acquire(t.Context(), name)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock() // whoever holds the lock writes next
+				tokens = append(tokens, lease.Token())
+				mu.Unlock()
+				if err := lease.Release(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	if len(tokens) != clients*turns {
+		t.Fatalf("%d grants of %d", len(tokens), clients*turns)
+	}
+	for i := 1; i < len(tokens); i++ {
+		if tokens[i] <= tokens[i-1] {
+			t.Fatalf("token %d came after %d", tokens[i], tokens[i-1])
+		}
+	}
+}
