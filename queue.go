@@ -129,12 +129,7 @@ func (q *queue) refuse(name string, held *HeldError) {
 	defer q.mu.Unlock()
 	n := q.lines[name]
 	n.refused, n.refusedAt = held, time.Now()
-	n.answer(func(w *waiter) error {
-		if w.try {
-			return n.verdict()
-		}
-		return nil
-	})
+	n.answerTries()
 }
 
 // forget notes that it is not known any more who has the lock: the store does not answer the one in front.
@@ -150,7 +145,7 @@ func (q *queue) fail(name string, err error, since time.Time, patience time.Dura
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.lines[name].answer(func(w *waiter) error {
-		if from := w.since; !w.try && time.Since(from) >= patience && time.Since(since) >= patience {
+		if !w.try && time.Since(w.since) >= patience && time.Since(since) >= patience {
 			return err
 		}
 		return nil
@@ -166,13 +161,18 @@ func (q *queue) hold(name string, lease *Lease) bool {
 	}
 	n := q.lines[name]
 	n.holder = lease
+	n.answerTries()
+	return true
+}
+
+// answerTries tells those who only try who has the lock, which must be known.
+func (n *line) answerTries() {
 	n.answer(func(w *waiter) error {
 		if w.try {
-			return n.verdict() // never nil here
+			return n.verdict()
 		}
 		return nil
 	})
-	return true
 }
 
 // answer turns away the waiters for whom it has an error.
@@ -206,23 +206,25 @@ func (q *queue) next(name string, n *line) {
 }
 
 // close turns away all who wait and all who come, and returns the leases that are held.
-func (q *queue) close() (held []*Lease) {
+func (q *queue) close() []*Lease {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
 	for _, n := range q.lines {
-		if n.holder != nil {
-			held = append(held, n.holder)
-		}
 		n.answer(func(*waiter) error { return ErrClosed })
 	}
-	return held
+	return q.held()
 }
 
 // holders returns the leases that are held.
-func (q *queue) holders() (held []*Lease) {
+func (q *queue) holders() []*Lease {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.held()
+}
+
+// held is holders for those who have the mutex.
+func (q *queue) held() (held []*Lease) {
 	for _, n := range q.lines {
 		if n.holder != nil {
 			held = append(held, n.holder)
