@@ -26,6 +26,7 @@ type acquisition struct {
 	wake       <-chan struct{}
 	stopWaking context.CancelFunc
 	deaf       bool // the backend cannot wake
+	woken      bool // and has not asked since
 }
 
 func (l *Locker) acquire(ctx context.Context, name string, wait bool, opts []AcquireOption) (*Lease, error) {
@@ -106,6 +107,7 @@ func (a *acquisition) stand() (*Lease, error) {
 	for n := 0; ; n++ {
 		asked := time.Now()
 		lease, err := a.attempt(queued)
+		a.noteRace(err)
 		switch {
 		case err == nil:
 			return lease, nil
@@ -281,6 +283,14 @@ func (a *acquisition) refused(err error) {
 	}
 	a.queue.refuse(a.name, a.held)
 	a.noteWaiting(a.held)
+}
+
+// noteRace notes what the attempt after a wake-up has found.
+func (a *acquisition) noteRace(err error) {
+	if a.woken && (err == nil || errors.Is(err, ErrHeld)) {
+		a.races.ran(err == nil)
+	}
+	a.woken = false
 }
 
 // noteWaiting tells the hook, once.

@@ -61,7 +61,7 @@ func forbidden(pkg, imported string) string {
 	case pkg == module:
 		return "the root package is standard library only"
 	case path.Dir(pkg) == module+"/backend":
-		if imported == module {
+		if imported == module || strings.HasPrefix(imported, module+"/backend/internal/") {
 			return ""
 		}
 		for _, driver := range drivers[path.Base(pkg)] {

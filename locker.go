@@ -22,6 +22,7 @@ type Locker struct {
 	background tracker // calls aside, also those left behind
 	slow       slowness
 	alarms     alarms
+	races      races
 	slept      time.Duration // suspended() as the agenda of renewals saw it last
 
 	closeOnce sync.Once

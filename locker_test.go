@@ -263,3 +263,52 @@ func TestMaxHold(t *testing.T) {
 		}
 	})
 }
+
+func TestWaitersWithoutRivalsAreNotSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore(anylock.WakeNotify)
+		clients := [3]*anylock.Locker{}
+		for i := range clients {
+			clients[i] = newLocker(t, store.Client())
+		}
+		// handOver returns how long the given waiters had to wait from a release to the next grant.
+		handOver := func(waiters ...*anylock.Locker) time.Duration {
+			lease := acquire(t, clients[0], "x")
+			got := make(chan time.Time, len(waiters))
+			for _, l := range waiters {
+				go func() {
+					lease := acquire(t, l, "x")
+					got <- time.Now()
+					_ = lease.Release(bg)
+				}()
+			}
+			synctest.Wait()
+			start := time.Now()
+			_ = lease.Release(bg)
+			took := (<-got).Sub(start)
+			for range len(waiters) - 1 {
+				<-got
+			}
+			time.Sleep(10 * time.Millisecond) // the releases
+			return took
+		}
+		atOnce := func(rounds int, waiters ...*anylock.Locker) (n int) {
+			for range rounds {
+				if handOver(waiters...) == 0 {
+					n++
+				}
+			}
+			return n
+		}
+		if n := atOnce(8, clients[1]); n > 0 {
+			t.Errorf("%d of the first 8 hand-overs came at once: nothing was known of rivals yet", n)
+		}
+		if n := atOnce(100, clients[1]); n < 50 || n == 100 {
+			t.Errorf("%d of 100 hand-overs without a rival came at once, want most but not all", n)
+		}
+		atOnce(20, clients[1], clients[2])
+		if n := atOnce(100, clients[1], clients[2]); n > 20 {
+			t.Errorf("%d of 100 hand-overs with rivals came at once", n)
+		}
+	})
+}

@@ -90,6 +90,7 @@ var (
 	needLapse     = need{"leases that expire while their client lives", func(s *suite) bool { return !s.KeepsAlive }}
 	needFIFO      = need{"a backend that promises FIFO", func(s *suite) bool { return s.desc.Guarantees.FIFO }}
 	needWatch     = need{"a backend that notifies", func(s *suite) bool { return s.desc.Guarantees.Wake == anylock.WakeNotify }}
+	needWoken     = need{"a backend that wakes waiters", func(s *suite) bool { return s.desc.Guarantees.Wake != anylock.WakePoll }}
 	needQueue     = need{"a backend with a queue", func(s *suite) bool { return s.desc.Guarantees.Wake == anylock.WakeQueue }}
 	needDeadlines = need{"a backend that keeps deadlines", func(s *suite) bool { return s.desc.Deadlines }}
 	needFence     = need{"a backend whose tokens outlive a restart", func(s *suite) bool {

@@ -413,6 +413,11 @@ var sabotages = []sabotage{
 	{"long names cut", "values/long-names", anylock.WakeQueue, func(e *evil) {
 		e.renamed(func(name string) string { return name[:min(len(name), 255)] })
 	}},
+	{"the releaser does not stand back", "waiting/releaser-stands-back", anylock.WakeNotify, func(e *evil) {
+		e.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			return e.honest.Acquire(hasty{ctx}, r)
+		}
+	}},
 	{"missed wake-up", "waiting/wakes-watchers", anylock.WakeNotify, func(e *evil) {
 		e.watch = func(ctx context.Context, name string) (<-chan struct{}, error) {
 			from, err := e.honest.Watch(ctx, name)
@@ -519,6 +524,16 @@ var sabotages = []sabotage{
 		}
 	}},
 }
+
+// hasty is a context with which nobody waits for anything, but that has not ended.
+type hasty struct{ context.Context }
+
+func (hasty) Done() <-chan struct{} {
+	now := make(chan struct{})
+	close(now)
+	return now
+}
+func (hasty) Err() error { return nil }
 
 func TestSabotageIsCaught(t *testing.T) {
 	honest := map[string]bool{}

@@ -45,6 +45,40 @@ var waitingCases = []testCase{
 		},
 	},
 	{
+		name:    "releaser-stands-back",
+		promise: "Who releases a lock and wants it back at once does not keep it from those who wait.",
+		needs:   []need{needWoken},
+		check: func(t *tester) {
+			a, b, name := t.peer(), t.peer(), t.name("n")
+			const wins, rounds = 5, 60 // half of the rounds would be fair
+			done := make(chan struct{})
+			go func() {
+				defer t.contain("the waiter")
+				defer close(done)
+				for range wins {
+					l, err := b.Acquire(t.ctx, name)
+					if err != nil {
+						t.Errorf("Acquire: %v", err)
+						return
+					}
+					time.Sleep(2 * time.Millisecond)
+					_ = l.Release(t.ctx)
+				}
+			}()
+			for range rounds {
+				l := a.acquire(name)
+				time.Sleep(2 * time.Millisecond)
+				a.release(l)
+			}
+			select {
+			case <-done:
+			default:
+				t.Errorf("the waiter has not had the lock %d times while another had it %d times", wins, rounds)
+				<-done
+			}
+		},
+	},
+	{
 		name:    "wakes-watchers", // B71
 		promise: "A release wakes everybody who watches the name, every time, also those who came just before it.",
 		needs:   []need{needWatch},

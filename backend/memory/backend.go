@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"github.com/anylock/anylock"
+	"github.com/anylock/anylock/backend/internal/courtesy"
 )
 
 const (
 	minTTL   = time.Millisecond
 	maxTTL   = 10 * 365 * 24 * time.Hour
 	maxBatch = 1000
+
+	standBack = time.Millisecond
 )
 
 // Backend is a client of a [Store].
@@ -20,6 +23,8 @@ type Backend struct {
 	store *Store
 	once  sync.Once
 	end   chan struct{} // closed by Close
+
+	courtesy courtesy.Courtesy
 }
 
 var _ anylock.Backend = (*Backend)(nil)
@@ -32,6 +37,7 @@ func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Gra
 	if err := b.usable(ctx); err != nil {
 		return anylock.Grant{}, err
 	}
+	b.courtesy.Pay(ctx, req.Name, standBack)
 	s := b.store
 	s.mu.Lock()
 	k := s.lock(req.Name)
@@ -145,6 +151,9 @@ func (b *Backend) release(ctx context.Context, g anylock.Grant) error {
 	}
 	live := k.held()
 	s.free(g.Name, k)
+	if len(s.watchers[g.Name]) > 0 {
+		b.courtesy.Owe(g.Name)
+	}
 	if !live {
 		return anylock.ErrLost
 	}

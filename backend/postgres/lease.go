@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/anylock/anylock"
+	"github.com/anylock/anylock/backend/internal/courtesy"
 )
 
 //go:embed sql/acquire.sql
@@ -24,6 +25,9 @@ const (
 	leaseMinTTL = 10 * time.Millisecond
 	leaseMaxTTL = 10 * 365 * 24 * time.Hour
 	leaseBatch  = 1000
+
+	// standBack is in which time those who wait hear of a release and make their attempt.
+	standBack = 3 * time.Millisecond
 )
 
 // leases keeps a lock as a row with a version and an expiry, on the server's clock.
@@ -31,6 +35,7 @@ type leases struct {
 	*database
 	sweeper  sweeper
 	listener *listener // nil: waiters poll
+	courtesy courtesy.Courtesy
 
 	acquireSQL, renewSQL, releaseSQL string
 }
@@ -74,6 +79,7 @@ const oneServer = anylock.MinorityLoss | anylock.MajorityLoss
 func (l *leases) acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
 	ttl := wholeMicroseconds(req.TTL)
 	name := l.config.prefix + req.Name
+	l.courtesy.Pay(ctx, req.Name, standBack)
 	for range 4 {
 		var from time.Time
 		var token, remaining int64
@@ -112,10 +118,17 @@ func (l *leases) renew(ctx context.Context, grants []anylock.Grant) []anylock.Re
 	}
 	var from time.Time
 	err := l.run(ctx, statement{
-		sql:        l.renewSQL,
-		args:       []any{names, ids, ttls},
-		begin:      func() { from = time.Now() },
-		each:       position(len(grants), func(i int) { renewals[i].Err = nil }),
+		sql:   l.renewSQL,
+		args:  []any{names, ids, ttls},
+		begin: func() { from = time.Now() },
+		each: func(row pgx.CollectableRow) error {
+			var i int
+			if err := scanPosition(row, len(grants), &i); err != nil {
+				return err
+			}
+			renewals[i-1].Err = nil
+			return nil
+		},
 		repeatable: true,
 	})
 	for i := range renewals {
@@ -138,7 +151,18 @@ func (l *leases) release(ctx context.Context, grants []anylock.Grant) []error {
 	err := l.run(ctx, statement{
 		sql:  l.releaseSQL,
 		args: []any{names, ids, keys},
-		each: position(len(grants), func(i int) { results[i] = nil }),
+		each: func(row pgx.CollectableRow) error {
+			var i int
+			var notified bool
+			if err := scanPosition(row, len(grants), &i, &notified); err != nil {
+				return err
+			}
+			results[i-1] = nil
+			if notified {
+				l.courtesy.Owe(grants[i-1].Name)
+			}
+			return nil
+		},
 	})
 	if err != nil {
 		for i := range results {
@@ -150,19 +174,15 @@ func (l *leases) release(ctx context.Context, grants []anylock.Grant) []error {
 	return results
 }
 
-// position reads rows that begin with a position, counted from 1.
-func position(n int, found func(int)) func(pgx.CollectableRow) error {
-	return func(row pgx.CollectableRow) error {
-		var i int64
-		if err := row.Scan(append([]any{&i}, make([]any, len(row.FieldDescriptions())-1)...)...); err != nil {
-			return err
-		}
-		if i < 1 || i > int64(n) {
-			return errors.New("the answer of the statement is not understood")
-		}
-		found(int(i - 1))
-		return nil
+// scanPosition reads a row that begins with a position among n, counted from 1.
+func scanPosition(row pgx.CollectableRow, n int, i *int, others ...any) error {
+	if err := row.Scan(append([]any{i}, others...)...); err != nil {
+		return err
 	}
+	if *i < 1 || *i > n {
+		return errors.New("the answer of the statement is not understood")
+	}
+	return nil
 }
 
 func (l *leases) watch(ctx context.Context, name string) (<-chan struct{}, error) {

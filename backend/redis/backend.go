@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/anylock/anylock"
+	"github.com/anylock/anylock/backend/internal/courtesy"
 )
 
 const (
@@ -30,7 +31,7 @@ type Backend struct {
 	cluster  *redis.ClusterClient // the same client, if it is one
 	config   config
 	listener *listener
-	courtesy courtesy
+	courtesy courtesy.Courtesy
 
 	probed atomic.Bool
 	closed atomic.Bool
@@ -125,7 +126,7 @@ func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Gra
 	if err := b.probe(ctx, k); err != nil {
 		return anylock.Grant{}, b.classify(err)
 	}
-	b.courtesy.pay(ctx, req.Name)
+	b.courtesy.Pay(ctx, req.Name, time.Millisecond)
 	from := time.Now()
 	reply, err := b.attempt(ctx, call{
 		keys: []string{k.lock, k.counter},
@@ -298,7 +299,7 @@ func (b *Backend) Release(ctx context.Context, grants []anylock.Grant) []error {
 		case number(replies[i], 0) != 1:
 			results[i] = anylock.Unavailable(errAnswer)
 		case number(replies[i], 1) > b.listener.count(channels[i]):
-			b.courtesy.owe(g.Name)
+			b.courtesy.Owe(g.Name)
 		}
 	}
 	return results
