@@ -48,6 +48,22 @@ func (a *Adopted) condition() string {
 	return pgx.Identifier{a.Column}.Sanitize() + " = $1"
 }
 
+// spelled is how the table writes the name of a row, if that can be told: as an SQL expression.
+func (a *Adopted) spelled() string {
+	if a.Where != "" {
+		return "NULL::text"
+	}
+	return pgx.Identifier{a.Column}.Sanitize() + "::text"
+}
+
+// checkSpelling makes sure that one row has one name: under another, such as 042 for 42, its lock would be another one.
+func (a *Adopted) checkSpelling(name string, spelled *string) error {
+	if spelled == nil || *spelled == name {
+		return nil
+	}
+	return anylock.Invalidf("the row of the table %s that is meant is called %q there; locks need the very same name", a.Table, *spelled)
+}
+
 func (a *Adopted) missing() error {
 	return anylock.Invalidf("the table %s has no row of this name; an adopted row must be there before it is locked", a.Table)
 }

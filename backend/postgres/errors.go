@@ -19,6 +19,7 @@ const (
 	serializationFailure  = "40001"
 	deadlockDetected      = "40P01"
 	lockNotAvailable      = "55P03"
+	queryCanceled         = "57014"
 	undefinedStatement    = "26000"
 	duplicateStatement    = "42P05"
 	invalidTextValue      = "22P02"

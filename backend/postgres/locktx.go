@@ -24,8 +24,9 @@ const txGrace = 5 * time.Second
 // excludes, and is excluded by, leases of [RowLock] on the same name, and other LockTx; with [WithAdopted] also code that
 // locks the team's row by SELECT ... FOR UPDATE.
 //
-// It waits until ctx's deadline, 30s if it has none, and then returns an error that matches [anylock.ErrHeld]. The
-// transaction, its savepoints and its settings then are as they were before, and can go on. It may be called again in the
+// It waits until ctx's deadline, 30s if it has none, and then returns an error that matches [anylock.ErrHeld]. A
+// statement_timeout of the transaction's own still ends each of its waits, with [anylock.ErrUnavailable]. After both the
+// transaction, its savepoints and its settings are as they were before, and can go on. It may be called again in the
 // same transaction, and after ROLLBACK TO a savepoint that was set before it the lock is free again. When ctx is cancelled
 // before its deadline, pgx closes the connection, as it does for any statement.
 //
@@ -97,7 +98,7 @@ func (c config) lockTx(ctx context.Context, tx txn, name string, wait time.Durat
 		return classify(err)
 	}
 	until := time.Now().Add(max(wait, time.Millisecond))
-	err := c.lockRows(ctx, tx, name, until)
+	err := c.lockRows(ctx, &limits{tx: tx, until: until}, name)
 	if err == nil {
 		return classify(tx.exec(ctx, "RELEASE SAVEPOINT "+savepoint))
 	}
@@ -106,7 +107,7 @@ func (c config) lockTx(ctx context.Context, tx txn, name string, wait time.Durat
 		undo = tx.exec(ctx, "RELEASE SAVEPOINT "+savepoint)
 	}
 	switch {
-	case sqlState(err) == lockNotAvailable:
+	case sqlState(err) == lockNotAvailable, sqlState(err) == queryCanceled && !time.Now().Before(until):
 		err = fmt.Errorf("gave up after %v: %w", wait.Round(time.Millisecond), new(anylock.HeldError))
 	default:
 		err = classify(err)
@@ -117,19 +118,14 @@ func (c config) lockTx(ctx context.Context, tx txn, name string, wait time.Durat
 	return err
 }
 
-// lockRows locks the own row and the adopted one, with a lock_timeout that is put back.
-func (c config) lockRows(ctx context.Context, tx txn, name string, until time.Time) error {
-	var before, now string
-	limit := func() string {
-		return strconv.FormatInt(max(time.Until(until).Milliseconds(), 1), 10)
-	}
-	const set = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', $1, true)"
-	if _, err := tx.row(ctx, set, []any{limit()}, &before, &now); err != nil {
-		return err
-	}
-	s := c.rowStatements()
+// lockRows locks the own row and the adopted one.
+func (c config) lockRows(ctx context.Context, limit *limits, name string) error {
+	tx, s := limit.tx, c.rowStatements()
 	var one int
 	for try := 1; ; try++ {
+		if err := limit.renew(ctx); err != nil {
+			return err
+		}
 		found, err := tx.row(ctx, s.wait, []any{c.prefix + name}, &one)
 		if err != nil {
 			return err
@@ -145,7 +141,7 @@ func (c config) lockRows(ctx context.Context, tx txn, name string, until time.Ti
 		}
 	}
 	if a := c.adopt; a != nil {
-		if _, err := tx.row(ctx, set, []any{limit()}, &now, &now); err != nil { // what is left of it
+		if err := limit.renew(ctx); err != nil {
 			return err
 		}
 		// Here the application updates the row in this very transaction, so the lock can be the stronger one.
@@ -157,7 +153,41 @@ func (c config) lockRows(ctx context.Context, tx txn, name string, until time.Ti
 			return a.missing()
 		}
 	}
-	_, err := tx.row(ctx, set, []any{before}, &now, &now)
+	return limit.end(ctx)
+}
+
+// limits bound how long the server waits in a transaction, by two settings that are the caller's: lock_timeout, whose error
+// is the clear one, counts anew for each wait of a statement, for those in front and then for the holder;
+// statement_timeout counts them all.
+type limits struct {
+	tx    txn
+	until time.Time
+
+	lockTimeout, statementTimeout string // the caller's, once they are known
+}
+
+// limitSQL leaves the caller's own statement_timeout in force where it is the shorter one. $1 is in milliseconds.
+const limitSQL = `SELECT current_setting('lock_timeout'), own, set_config('lock_timeout', $1::text, true),
+	set_config('statement_timeout', CASE WHEN ms > 0 AND ms < $1::text::bigint THEN own ELSE $1::text END, true)
+FROM (SELECT own, (extract(epoch FROM own::interval) * 1000)::bigint AS ms
+	FROM (SELECT coalesce(nullif($2::text, ''), current_setting('statement_timeout')) AS own) AS a) AS b`
+
+// renew gives the statements that follow the time that is left.
+func (l *limits) renew(ctx context.Context) error {
+	left := strconv.FormatInt(max(time.Until(l.until).Milliseconds(), 0)+1, 10)
+	var lockTimeout, statementTimeout, now string
+	_, err := l.tx.row(ctx, limitSQL, []any{left, l.statementTimeout}, &lockTimeout, &statementTimeout, &now, &now)
+	if err == nil && l.statementTimeout == "" {
+		l.lockTimeout, l.statementTimeout = lockTimeout, statementTimeout
+	}
+	return err
+}
+
+// end puts the caller's settings back.
+func (l *limits) end(ctx context.Context) error {
+	const sql = "SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)"
+	var now string
+	_, err := l.tx.row(ctx, sql, []any{l.lockTimeout, l.statementTimeout}, &now, &now)
 	return err
 }
 

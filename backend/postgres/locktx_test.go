@@ -90,6 +90,67 @@ func TestLockTx(t *testing.T) {
 	must(tx.Exec(ctx, "SELECT 1"))(t)
 }
 
+// Each wait of a statement has a lock_timeout of its own: one for those in front, then one for the holder.
+func TestLockTxKeepsItsDeadlineInAQueue(t *testing.T) {
+	s := server(t)
+	schema := freshSchema(t, s)
+	in := postgres.WithSchema(strings.TrimPrefix(schema, "schema="))
+	lease := must(locker(t, urlOf(s, schema, "mode=rowlock")).Acquire(ctx10(t), "n"))(t)
+	db := admin(t, s)
+	waiting := func(n int64) {
+		eventually(t, 5*time.Second, "waiters", func() bool {
+			return value[int64](db, "SELECT count(*) FROM pg_locks WHERE NOT granted") >= n
+		})
+	}
+	lock := func(wait time.Duration) (tx pgx.Tx, result chan error) {
+		tx = must(db.Begin(ctx10(t)))(t)
+		must(tx.Exec(ctx10(t), "SET LOCAL statement_timeout = '1min'"))(t)
+		result = make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), wait)
+			defer cancel()
+			result <- postgres.LockTx(ctx, tx, "n", in)
+		}()
+		return tx, result
+	}
+	first, firstResult := lock(1500 * time.Millisecond)
+	waiting(1)
+	start := time.Now()
+	second, secondResult := lock(2 * time.Second)
+	waiting(2)
+	for _, result := range []chan error{firstResult, secondResult} {
+		if err := <-result; !errors.Is(err, anylock.ErrHeld) {
+			t.Errorf("LockTx: %v", err)
+		}
+	}
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("a wait of 2s took %v", took)
+	}
+	for _, tx := range []pgx.Tx{first, second} {
+		var timeout string
+		must(0, tx.QueryRow(ctx10(t), "SHOW statement_timeout").Scan(&timeout))(t)
+		if timeout != "1min" {
+			t.Errorf("statement_timeout is %s afterwards", timeout)
+		}
+		must(0, tx.Rollback(ctx10(t)))(t)
+	}
+
+	tx := must(db.Begin(ctx10(t)))(t)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	must(tx.Exec(ctx10(t), "SET LOCAL statement_timeout = '200ms'"))(t)
+	if err := postgres.LockTx(ctx10(t), tx, "n", in); !errors.Is(err, anylock.ErrUnavailable) || errors.Is(err, anylock.ErrHeld) {
+		t.Errorf("the transaction's own timeout: %v", err)
+	}
+	must(tx.Exec(ctx10(t), "SELECT 1"))(t)
+	must(0, lease.Release(ctx10(t)))(t)
+	must(0, postgres.LockTx(ctx10(t), tx, "n", in))(t)
+	var timeout string
+	must(0, tx.QueryRow(ctx10(t), "SHOW statement_timeout").Scan(&timeout))(t)
+	if timeout != "200ms" {
+		t.Errorf("statement_timeout is %s after a lock", timeout)
+	}
+}
+
 // Three kinds of clients that know nothing of each other but the row.
 func TestCounterOfThreeKinds(t *testing.T) {
 	s := server(t)

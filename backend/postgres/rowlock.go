@@ -38,6 +38,7 @@ type rowLocks struct {
 type rowStatements struct {
 	try, wait           string // the own row
 	tryOther, waitOther string // the adopted row; empty: there is none
+	lookOther           string // whether it is there, and how it is spelled
 	look                string // whether it is there, and may be swept; $2 is the retention in microseconds
 	insert              string
 }
@@ -56,10 +57,11 @@ func (c config) rowStatements() rowStatements {
 	if a := c.adopt; a != nil {
 		// FOR KEY SHARE excludes FOR UPDATE, and lets the application update the row from its own connections.
 		rows := " FROM " + a.table() + " WHERE " + a.condition()
-		s.waitOther = "SELECT 1" + rows + " FOR KEY SHARE"
+		s.waitOther = "SELECT " + a.spelled() + " AS spelled" + rows + " FOR KEY SHARE"
 		// One row for all that there are, since those that somebody else has are skipped without a word.
-		s.tryOther = "WITH mine AS MATERIALIZED (" + s.waitOther + " SKIP LOCKED), counted AS (SELECT count(*) AS n FROM mine) " +
-			"SELECT 1 FROM counted WHERE n > 0 AND n = (SELECT count(*)" + rows + ")"
+		s.tryOther = "WITH mine AS MATERIALIZED (" + s.waitOther + " SKIP LOCKED), counted AS (SELECT count(*) AS n, min(spelled) AS " +
+			"spelled FROM mine) SELECT spelled FROM counted WHERE n > 0 AND n = (SELECT count(*)" + rows + ")"
+		s.lookOther = "SELECT count(*) > 0, min(" + a.spelled() + ")" + rows
 	}
 	return s
 }
@@ -297,7 +299,10 @@ func (r *rowLocks) look(ctx context.Context, conn *connection, name, plain strin
 	}
 	err = nil
 	if a := r.config.adopt; a != nil {
-		err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+a.table()+" WHERE "+a.condition()+")", plain).Scan(&other)
+		var spelled *string
+		if err = conn.QueryRow(ctx, r.rowSQL.lookOther, plain).Scan(&other, &spelled); err == nil {
+			err = a.checkSpelling(plain, spelled)
+		}
 	}
 	return own, unused, other, err
 }
