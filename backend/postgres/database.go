@@ -38,7 +38,7 @@ type database struct {
 }
 
 func newDatabase(pool *pgxpool.Pool, own bool, c config) *database {
-	d := &database{pool: pool, own: own, config: c, tokenSQL: c.fill(tokenSQL)}
+	d := &database{pool: pool, own: own, config: c, tokenSQL: c.tokenStatement("true")}
 	d.life, d.end = context.WithCancel(context.Background())
 	return d
 }

@@ -25,8 +25,8 @@
 // None survives the promotion of an asynchronous replica, nor in mode lease a step forward of the server's clock.
 //
 // Tokens are a counter in the table, committed before the grant is told; in rowlock and advisory in a transaction of its
-// own while the lock is held already. A lock that is new, or that was swept because nobody had used it for the retention
-// (1h, [WithRetention]), begins at the server's time in microseconds, so that its tokens are greater than all before it
+// own while the lock is held, or just before, and then only if nobody else has counted since. A lock that is new, or that was
+// swept because nobody had used it for the retention (1h, [WithRetention]), begins at the server's time in microseconds, so that its tokens are greater than all before it
 // unless the clock has stepped back by more than the retention. A request with a MinToken begins there instead: the time is
 // not used. A fleet that mixes requests with and without MinToken should set the retention to longer than the mix lasts.
 //
@@ -52,11 +52,13 @@
 // nothing. Renewing or releasing 1000 is one statement. Waiting takes one connection for all names; a release notifies if,
 // and only if, somebody waits for that name.
 //
-// Mode rowlock: acquire is one round trip for the lock and one for the token, release is one. Each lease and each waiter
-// takes a connection, and a transaction that is open for long holds back vacuum in the whole database. When all conns are
-// taken an attempt waits 2.5s at most and then fails as unavailable: it never waits for itself.
+// Mode rowlock: acquire is one round trip with the token, two after a wait and with adopted rows, release is one. A refused
+// attempt writes nothing. Each lease and each waiter takes a connection, and a transaction that is open for long holds back
+// vacuum in the whole database. When all conns are taken an attempt waits 2.5s at most and then fails as unavailable: it
+// never waits for itself.
 //
-// Mode advisory: the same round trips. Leases with the same TTL share a few connections; each waiter takes one.
+// Mode advisory: acquire is two round trips, one for the token, release is one. Leases with the same TTL share a few
+// connections; each waiter takes one.
 //
 // # Server settings
 //

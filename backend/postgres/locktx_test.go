@@ -242,6 +242,12 @@ func TestAdoptedRows(t *testing.T) {
 			t.Errorf("row %q, which is missing: %v", wrong, err)
 		}
 	}
+	for range 2 { // the second time the row of the lock would be there
+		if _, err := l.TryAcquire(ctx, "007"); !errors.Is(err, anylock.ErrInvalid) || !strings.Contains(err.Error(), `"7"`) {
+			t.Errorf("the row 7 by another name: %v", err)
+		}
+		db.exec("INSERT INTO " + name + ".anylock_rows (name) VALUES ('007') ON CONFLICT DO NOTHING")
+	}
 	for _, wrong := range []string{
 		urlOf(s, schema, "mode=rowlock", "table="+name+".nothing", "column=id"),
 		urlOf(s, schema, "mode=rowlock", "table="+table, "column=nothing"),

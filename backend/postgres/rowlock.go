@@ -34,8 +34,10 @@ type rowLocks struct {
 	rowSQL  rowStatements
 }
 
-// rowStatements are the texts that depend on the configuration. All but insert find the row by $1, the name.
+// rowStatements are the texts that depend on the configuration. All but count have one argument, or begin with it: the name.
 type rowStatements struct {
+	count               string // a token, if the row is free
+	version             string // the last token
 	try, wait           string // the own row
 	tryOther, waitOther string // the adopted row; empty: there is none
 	lookOther           string // whether it is there, and how it is spelled
@@ -53,6 +55,8 @@ func (c config) rowStatements() rowStatements {
 		look:   c.fill("SELECT " + sweepable + " FROM {rows} WHERE name = $1"),
 		insert: c.fill("INSERT INTO {rows} (name) VALUES ($1) ON CONFLICT (name) DO NOTHING"),
 	}
+	s.count = c.tokenStatement("EXISTS (SELECT FROM {rows} WHERE name = $1::text FOR UPDATE SKIP LOCKED)")
+	s.version = c.fill("SELECT version FROM {locks} WHERE name = $1")
 	s.try = s.wait + " SKIP LOCKED" // and not NOWAIT, which would put an ERROR into the server's log for each refusal
 	if a := c.adopt; a != nil {
 		// FOR KEY SHARE excludes FOR UPDATE, and lets the application update the row from its own connections.
@@ -140,13 +144,13 @@ func (r *rowLocks) lock(ctx, patient context.Context, req anylock.Request) (anyl
 		if err != nil {
 			return none(err)
 		}
-		err = r.lockRow(ctx, patient, conn, req, ttl)
+		token, err := r.lockRow(ctx, patient, conn, req, ttl)
 		if err == nil && ctx.Err() != nil {
 			_, _ = conn.Exec(patient, "ROLLBACK")
 			err = context.Cause(ctx)
 		}
 		if err == nil {
-			token, proven, err := r.certify(ctx, conn, req)
+			token, proven, err := r.certify(ctx, conn, req, token)
 			if err != nil {
 				r.conns.drop(conn)
 				return none(err)
@@ -171,9 +175,13 @@ func (r *rowLocks) lock(ctx, patient context.Context, req anylock.Request) (anyl
 	}
 }
 
-// certify gets the token, and proves afresh that the lock is held if it came out of the server's queue, both at once.
-func (r *rowLocks) certify(ctx context.Context, conn *connection, req anylock.Request) (anylock.Token, time.Time, error) {
-	if !req.Wait {
+// certify gets the token if it is not known yet, and proves afresh that the lock is held if it came out of the server's
+// queue, both at once.
+func (r *rowLocks) certify(ctx context.Context, conn *connection, req anylock.Request, token anylock.Token) (anylock.Token, time.Time, error) {
+	switch {
+	case token > 0:
+		return token, conn.taken, nil
+	case !req.Wait:
 		token, err := r.nextToken(ctx, req)
 		return token, conn.taken, err
 	}
@@ -192,8 +200,9 @@ func (r *rowLocks) certify(ctx context.Context, conn *connection, req anylock.Re
 	return got.token, from, errors.Join(err, got.err)
 }
 
-// lockRow begins a transaction and locks the row in it. After an error nothing is locked, or the connection is broken.
-func (r *rowLocks) lockRow(ctx, patient context.Context, conn *connection, req anylock.Request, ttl time.Duration) error {
+// lockRow begins a transaction and locks the row in it. It returns the token if that came with it, or 0. After an error
+// nothing is locked, or the connection is broken.
+func (r *rowLocks) lockRow(ctx, patient context.Context, conn *connection, req anylock.Request, ttl time.Duration) (anylock.Token, error) {
 	if req.Wait {
 		defer conn.interruptWith(ctx)()
 	}
@@ -201,18 +210,18 @@ func (r *rowLocks) lockRow(ctx, patient context.Context, conn *connection, req a
 	live, ctx := ctx, patient
 	for try := range 5 {
 		if live.Err() != nil { // nobody wants it any more: leave no trace of it in the queue
-			return context.Cause(live)
+			return 0, context.Cause(live)
 		}
-		locked, err := r.lockOnce(live, ctx, conn, name, req, ttl)
+		locked, token, err := r.lockOnce(live, ctx, conn, name, req, ttl)
 		if locked || err != nil {
-			return err
+			return token, err
 		}
 		own, unused, other, err := r.look(ctx, conn, name, req.Name)
 		switch {
 		case err != nil:
-			return err
+			return 0, err
 		case !other:
-			return r.config.adopt.missing()
+			return 0, r.config.adopt.missing()
 		case own && !req.Wait && unused && try == 0: // perhaps only the sweeper has it, for a moment
 			time.Sleep(sweepMoment)
 			continue
@@ -225,61 +234,81 @@ func (r *rowLocks) lockRow(ctx, patient context.Context, conn *connection, req a
 				continue
 			}
 			holder, _ := r.lastHolder(ctx, req.Name) // nice to know
-			return &anylock.HeldError{Holder: holder}
+			return 0, &anylock.HeldError{Holder: holder}
 		case own: // it was deleted and made anew
 			continue
 		}
 		if err := r.makeRow(ctx, conn, name, req.Wait); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return anylock.Unavailable(errHandedOver)
+	return 0, anylock.Unavailable(errHandedOver)
 }
 
 // lockOnce is one round trip, which is not begun any more once live has ended. If it is refused, the transaction is over.
-func (r *rowLocks) lockOnce(live, ctx context.Context, conn *connection, name string, req anylock.Request, ttl time.Duration) (bool, error) {
+//
+// A try counts before it locks, in a transaction of its own that finds the row free. If nobody has counted since when it
+// has the lock, that is the token: all grants before it counted before, and all after it will count later. With adopted
+// rows it counts afterwards: they may be held by code that does not know of us, and a refused try should write nothing.
+func (r *rowLocks) lockOnce(live, ctx context.Context, conn *connection, name string, req anylock.Request, ttl time.Duration) (bool, anylock.Token, error) {
 	if conn.ttl != ttl { // not in the transaction, whose rollback would undo it
 		if _, err := conn.Exec(ctx, fmt.Sprintf("SET idle_in_transaction_session_timeout = %d", ttl.Milliseconds())); err != nil {
-			return false, err
+			return false, 0, err
 		}
 		conn.ttl = ttl
 		if live.Err() != nil {
-			return false, context.Cause(live)
+			return false, 0, context.Cause(live)
 		}
 	}
+	const begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
+	var counted, version int64
+	var gotOwn, gotOther bool
+	var spelled *string
 	batch := new(pgx.Batch)
-	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	want := 1
-	var got []bool
-	note := func(rows pgx.Rows) error {
-		found := false
-		err := collect(rows, nil, func(pgx.CollectableRow) error { found = true; return nil })
-		got = append(got, found)
-		return err
+	queue := func(sql string, args []any, got *bool, to ...any) {
+		batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+			return collect(rows, nil, func(row pgx.CollectableRow) error {
+				if got != nil {
+					*got = true
+				}
+				return row.Scan(to...)
+			})
+		})
 	}
 	own, other := r.rowSQL.try, r.rowSQL.tryOther
 	if req.Wait {
 		own, other = r.rowSQL.wait, r.rowSQL.waitOther
 	}
-	batch.Queue(own, name).Query(note)
+	countsFirst := !req.Wait && other == ""
+	if countsFirst {
+		batch.Queue(begin)
+		queue(r.rowSQL.count, tokenArgs(r.config, req), nil, &counted)
+		batch.Queue("COMMIT")
+	}
+	batch.Queue(begin)
+	queue(own, []any{name}, &gotOwn, nil)
 	if other != "" {
-		want++
-		batch.Queue(other, req.Name).Query(note)
+		queue(other, []any{req.Name}, &gotOther, &spelled)
+	}
+	if countsFirst {
+		queue(r.rowSQL.version, []any{name}, nil, &version)
 	}
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		r.rollback(ctx, conn)
-		return false, r.config.explain(err)
+		return false, 0, r.config.explain(err)
 	}
-	for _, found := range got {
-		if !found {
-			want = 0
+	var err error
+	if gotOther {
+		err = r.config.adopt.checkSpelling(req.Name, spelled)
+	}
+	if err == nil && gotOwn && (gotOther || other == "") {
+		if counted != version {
+			counted = 0
 		}
+		return true, anylock.Token(counted), nil
 	}
-	if want == len(got) {
-		return true, nil
-	}
-	_, err := conn.Exec(ctx, "ROLLBACK")
-	return false, err
+	_, broken := conn.Exec(ctx, "ROLLBACK")
+	return false, 0, errors.Join(err, broken)
 }
 
 // rollback ends a transaction that failed, so that the connection can be used again.

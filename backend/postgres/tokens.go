@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,21 +14,32 @@ import (
 //go:embed sql/token.sql
 var tokenSQL string
 
+// tokenStatement counts if a condition holds.
+func (c config) tokenStatement(condition string) string {
+	return c.fill(strings.Replace(tokenSQL, "{free}", condition, 1))
+}
+
+func tokenArgs(c config, req anylock.Request) []any {
+	return []any{c.prefix + req.Name, req.Holder, int64(max(req.MinToken, 0))}
+}
+
 // nextToken is for a grant whose lock is held already: the counter's commit comes before the grant is known to anybody,
 // so no crash can make it give out the same token again.
 func (d *database) nextToken(ctx context.Context, req anylock.Request) (anylock.Token, error) {
 	var token int64
 	err := d.run(ctx, statement{
 		sql:        d.tokenSQL,
-		args:       []any{d.config.prefix + req.Name, req.Holder, int64(max(req.MinToken, 0))},
+		args:       tokenArgs(d.config, req),
 		each:       func(row pgx.CollectableRow) error { return row.Scan(&token) },
 		repeatable: true, // a token that nobody uses is no harm
 	})
 	if err == nil && token <= 0 {
-		err = errors.New("the counter is not positive; something else has written it")
+		err = errCounter
 	}
 	return anylock.Token(token), err
 }
+
+var errCounter = errors.New("the counter is not positive; something else has written it")
 
 // lastHolder is the label of whoever was granted the name last.
 func (d *database) lastHolder(ctx context.Context, name string) (holder string, err error) {

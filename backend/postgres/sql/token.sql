@@ -1,10 +1,10 @@
--- Counts, for modes whose lock is a session's: the token is committed while the lock is held.
+-- Counts, for modes whose lock is a session's: the token is committed by itself.
 -- $1 name  $2 holder  $3 least token, 0 for the server's time. Returns the token.
 INSERT INTO {locks} AS l (name, version, holder, expires_at)
 SELECT $1::text,
 	CASE WHEN $3::bigint > 0 THEN $3::bigint ELSE (extract(epoch FROM clock_timestamp()) * 1000000)::bigint END,
 	$2::text, clock_timestamp()
-WHERE {durable}
+WHERE {free} AND {durable}
 ON CONFLICT (name) DO UPDATE SET
 	version = greatest(l.version + 1, $3::bigint), holder = $2::text,
 	expires_at = greatest(l.expires_at, clock_timestamp())
