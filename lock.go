@@ -103,7 +103,8 @@ type Backend interface {
 	// is gone by a release of this ID, [ErrLost] when the store did not have (Name, ID) any more, another when that is
 	// unknown. A store that does not remember what it has released may answer ErrLost to the second release of an ID.
 	// Only Name and ID are sure to be set: the core also releases what was never granted for sure. Somebody who waits
-	// for the name is woken.
+	// for the name is woken, and gets there before a client that releases and acquires in a loop: where the store has no
+	// queue, such a client waits a moment.
 	Release(ctx context.Context, grants []Grant) []error
 
 	// Describe is constant for the life of the backend and does no I/O.

@@ -131,12 +131,12 @@ var batchCases = []testCase{
 			n := min(16, t.MaxHolds)
 			t.parallel(n, func(i int) {
 				for round := range 10 {
-					g, err := c.Backend.Acquire(t.bounded(), t.request(t.name(fmt.Sprint(i)), t.TTL))
+					g, err := c.Backend.Acquire(t.bounded(), t.request(t.name(fmt.Sprint(i)), t.long))
 					if err != nil {
 						t.Errorf("Acquire %d of goroutine %d: %v", round, i, err)
 						return
 					}
-					if _, err := c.Backend.Acquire(t.bounded(), t.request(t.name(fmt.Sprint(i)), t.TTL)); err == nil {
+					if _, err := c.Backend.Acquire(t.bounded(), t.request(t.name(fmt.Sprint(i)), t.long)); err == nil {
 						t.Errorf("a second grant of one name")
 					}
 					if err := t.renewal(c, g).Err; err != nil {

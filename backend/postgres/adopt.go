@@ -57,11 +57,11 @@ func (a *Adopted) spelled() string {
 }
 
 // checkSpelling makes sure that one row has one name: under another, such as 042 for 42, its lock would be another one.
-func (a *Adopted) checkSpelling(name string, spelled *string) error {
+func (c config) checkSpelling(name string, spelled *string) error {
 	if spelled == nil || *spelled == name {
 		return nil
 	}
-	return anylock.Invalidf("the row of the table %s that is meant is called %q there; locks need the very same name", a.Table, *spelled)
+	return anylock.Invalidf("the row of the table %s that is meant is called %q there; locks need the very same name", c.adopt.Table, *spelled)
 }
 
 func (a *Adopted) missing() error {

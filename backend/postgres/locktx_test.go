@@ -266,7 +266,7 @@ func TestAdoptedRows(t *testing.T) {
 		t.Errorf("while legacy code has the row: %v", err)
 	}
 	got := make(chan *anylock.Lease)
-	go func() { got <- must(l.Acquire(ctx, "7"))(t) }()
+	go func() { got <- must(l.Acquire(ctx, "7", anylock.WithHolder("anylock")))(t) }()
 	time.Sleep(100 * time.Millisecond)
 	select {
 	case <-got:
@@ -286,7 +286,14 @@ func TestAdoptedRows(t *testing.T) {
 	}
 	must(0, tx.Rollback(ctx))(t)
 	must(0, lease.Release(ctx))(t)
-	db.exec("SELECT FROM " + table + " WHERE id = 7 FOR UPDATE NOWAIT")
+
+	tx = must(db.Begin(ctx))(t)
+	defer func() { _ = tx.Rollback(ctx) }()
+	must(tx.Exec(ctx, "SELECT FROM "+table+" WHERE id = 7 FOR UPDATE NOWAIT"))(t)
+	var held *anylock.HeldError
+	if _, err := l.TryAcquire(ctx, "7"); !errors.As(err, &held) || held.Holder != "" {
+		t.Errorf("while legacy code has the row that anylock had before: %v", err)
+	}
 }
 
 // A lock may stand for several rows, and then has all of them or none.
