@@ -130,7 +130,11 @@ func (a *acquisition) stand() (*Lease, error) {
 		default:
 			if a.failing.IsZero() {
 				a.failing, n = asked, 0
+				if queued { // the store was well while the request was in its queue
+					a.failing = time.Now()
+				}
 			}
+			queued = false               // a try tells whether the store is well again
 			a.held, a.lastErr = nil, err // who has it is not known any more
 			a.queue.forget(a.name)
 			if !a.wait || time.Since(a.failing) >= a.cfg.requestTimeout {
@@ -184,7 +188,11 @@ func (a *acquisition) attempt(queued bool) (*Lease, error) {
 		a.undo(grant(Grant{}, request), sent, undoPatience)
 		a.unknown = false
 		a.id = newID()
-		return nil, a.unanswered(time.Since(sent))
+		after := time.Since(sent)
+		if queued { // nobody expects an answer from a queue
+			after = 0
+		}
+		return nil, a.unanswered(after)
 	case isUnknown(err):
 		a.unknown = true
 		return nil, Unavailable(err)

@@ -580,3 +580,40 @@ func TestManyLeases(t *testing.T) {
 		}
 	})
 }
+
+func TestTimeInAQueueIsNotAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore(anylock.WakeQueue)
+		f := &faulty{Backend: store.Client()}
+		begin := time.Now().Add(time.Minute)
+		end := begin.Add(2 * time.Second)
+		f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			if time.Now().Before(begin) {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithDeadline(ctx, begin)
+				defer cancel()
+			}
+			g, err := f.Backend.Acquire(ctx, r)
+			if now := time.Now(); err != nil && !now.Before(begin) && now.Before(end) {
+				err = errCut
+			}
+			return g, err
+		}
+		holder, l := newLocker(t, store.Client()), newLocker(t, f)
+		lease := acquire(t, holder, "x")
+		time.AfterFunc(time.Until(end)+time.Second, func() { _ = lease.Release(bg) })
+		_ = acquire(t, l, "x").Release(bg)
+		if time.Now().Before(end) {
+			t.Error("granted while another had it")
+		}
+		lease = acquire(t, holder, "y")
+		ctx, cancel := context.WithTimeout(bg, time.Minute)
+		defer cancel()
+		_, err := l.Acquire(ctx, "y")
+		wantErr(t, err, context.DeadlineExceeded)
+		if strings.Contains(err.Error(), "not answered") {
+			t.Errorf("a wait in the queue of a store that is well: %v", err)
+		}
+		_ = lease.Release(bg)
+	})
+}

@@ -101,7 +101,7 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context, *
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.requestTimeout)
 		defer cancel()
-		if releaseErr := lease.Release(ctx); releaseErr != nil {
+		if releaseErr := lease.Release(ctx); releaseErr != nil && !errors.Is(err, releaseErr) { // fn may return the loss itself
 			err = errors.Join(err, releaseErr)
 		}
 	}()

@@ -141,7 +141,10 @@ func (p *Params) Err() error {
 	known = slices.Compact(known)
 	for key := range p.values {
 		if !slices.Contains(known, key) {
-			return Invalidf("unknown URL parameter %s%s (known are: %s)", shown(key), suggest(key, known), strings.Join(known, ", "))
+			if hint := suggest(key, known); hint != "" {
+				return Invalidf("unknown URL parameter %s%s", shown(key), hint)
+			}
+			return Invalidf("unknown URL parameter %s (known are: %s)", shown(key), strings.Join(known, ", "))
 		}
 	}
 	return nil
