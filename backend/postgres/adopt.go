@@ -31,6 +31,10 @@ func (a *Adopted) check() error {
 		return anylock.Invalidf("column= needs table=, the table whose rows are adopted")
 	case a.Column == "" && a.Where == "":
 		return anylock.Invalidf("table= needs column=, the column that has the locks' names")
+	case a.Where != "" && a.Column != "":
+		return anylock.Invalidf("the adopted rows have a Column and a Where; choose one")
+	case a.Where != "" && !strings.Contains(a.Where, "$1"):
+		return anylock.Invalidf("the condition Where has no $1, which stands for the lock's name")
 	case strings.ContainsRune(a.Table+a.Column+a.Where, 0):
 		return anylock.Invalidf("table= and column= cannot contain NUL")
 	}

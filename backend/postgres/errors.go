@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -32,6 +34,7 @@ const (
 	invalidCatalogName    = "3D000"
 	invalidSchemaName     = "3F000"
 	tooManyConnections    = "53300"
+	outOfMemory           = "53200" // also of the lock table
 	adminShutdown         = "57P01"
 	idleSessionTimeout    = "57P05"
 	crashShutdown         = "57P02"
@@ -44,13 +47,13 @@ const (
 var refusals = map[string]string{
 	undefinedTable:        "a table is missing; create it with what postgres.Schema prints, or correct schema= and table=",
 	undefinedColumn:       "a column is missing; the table is another one, or column= is wrong",
-	insufficientPrivilege: "the user lacks a right; grant SELECT, INSERT, UPDATE and DELETE on the lock tables",
+	insufficientPrivilege: "the user lacks a right; grant SELECT, INSERT, UPDATE and DELETE on the lock tables, and USAGE on their schema",
 	invalidPassword:       "the user or the password is wrong",
 	invalidAuthorization:  "the server does not let this user in",
 	invalidCatalogName:    "there is no such database",
 	invalidSchemaName:     "there is no such schema",
 	invalidTextValue:      "the name cannot be a value of the column",
-	numericOutOfRange:     "a number is too great; tokens end at 9223372036854775807",
+	numericOutOfRange:     "a number is too great: a token, which end at 9223372036854775807, or a name for an adopted column",
 	untranslatableChar:    "the database's encoding cannot keep this name; use UTF8",
 	undefinedFunction:     "the column cannot be compared, or the server is too old",
 	wrongObjectType:       "the table is not one whose rows can be locked",
@@ -62,6 +65,7 @@ var refusals = map[string]string{
 var passing = map[string]string{
 	readOnlyTransaction: "the server is read-only, perhaps a standby; connect to the primary, with target_session_attrs=read-write",
 	tooManyConnections:  "the server has no connection left; raise its max_connections, or lower conns= and the pools' sizes",
+	outOfMemory:         "the server has no room left, perhaps for locks: raise its max_locks_per_transaction",
 	cannotConnectNow:    "the server is starting or shutting down",
 }
 
@@ -72,6 +76,12 @@ func classify(err error) error {
 	}
 	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok { // its text may repeat a part of the URL
 		return anylock.Invalidf("pgx does not understand the connection settings")
+	}
+	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return anylock.Invalid(certificate, "the server's certificate is not trusted; see sslrootcert=, and name the host as the certificate does")
+	}
+	if strings.Contains(err.Error(), "server refused TLS connection") {
+		return anylock.Invalid(err, "the server does not speak TLS; switch it on there, or choose another sslmode=")
 	}
 	code := sqlState(err)
 	if advice, ok := refusals[code]; ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,9 @@ const (
 	leaseMinTTL = 10 * time.Millisecond
 	leaseMaxTTL = 10 * 365 * 24 * time.Hour
 	leaseBatch  = 1000
+
+	// releaseAsks is for how many names a release finds out whether anybody waits.
+	releaseAsks = 50
 
 	// standBack is in which time those who wait hear of a release and make their attempt.
 	standBack = 3 * time.Millisecond
@@ -52,7 +56,18 @@ func newLeases(d *database, connect connectFunc) *leases {
 	return l
 }
 
-func (l *leases) introduce(context.Context) error { return nil }
+// introduce tries out an address that was given for LISTEN: without it waiters would poll, and nobody would know.
+func (l *leases) introduce(ctx context.Context) error {
+	if l.listener == nil || l.config.listenAt == "" {
+		return nil
+	}
+	conn, err := l.listener.connect(ctx)
+	if err != nil {
+		return fmt.Errorf("listen=%s: %w", l.config.listenAt, classify(err))
+	}
+	closeSoon(conn)
+	return nil
+}
 
 func (l *leases) describe() anylock.Description {
 	wake := anylock.WakeNotify
@@ -148,9 +163,9 @@ func (l *leases) release(ctx context.Context, grants []anylock.Grant) []error {
 		keys[i] = l.wakeKey(g.Name)
 		results[i] = anylock.ErrLost
 	}
-	err := l.run(ctx, statement{
+	release := statement{
 		sql:  l.releaseSQL,
-		args: []any{names, ids, keys},
+		args: []any{names, ids, keys, releaseAsks},
 		each: func(row pgx.CollectableRow) error {
 			var i int
 			var notified bool
@@ -163,7 +178,12 @@ func (l *leases) release(ctx context.Context, grants []anylock.Grant) []error {
 			}
 			return nil
 		},
-	})
+	}
+	err := l.run(ctx, release)
+	if sqlState(err) == outOfMemory { // no room for another advisory lock: notify without asking
+		release.args[3] = 0
+		err = l.run(ctx, release)
+	}
 	if err != nil {
 		for i := range results {
 			results[i] = err

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/anylock/anylock"
@@ -389,4 +390,101 @@ func TestSweepRows(t *testing.T) {
 	if next := take("held"); next.Token <= held.Token {
 		t.Errorf("token %d after %d, which was swept", next.Token, held.Token)
 	}
+}
+
+// The server has one table for the locks of all its sessions, and a few thousand places in it.
+func TestFullLockTable(t *testing.T) {
+	s := containers.Postgres(t, containers.Args("-c", "max_locks_per_transaction=10", "-c", "max_connections=30"))
+	a, b := open(t, urlOf(s)), open(t, urlOf(s, "application_name=listener"))
+	var grants []anylock.Grant
+	for i := range 10 {
+		grants = append(grants, must(a.Acquire(ctx10(t), request(fmt.Sprint("n", i))))(t))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	wake := must(b.Watch(ctx, "w"))(t)
+	db := must(admin(t, s).Acquire(ctx))(t)
+	defer db.Release()
+	defer func() { _ = db.Conn().Close(ctx) }() // not into the pool: it has the locks
+	free := 0                                   // one place for each transaction that writes is left
+	fill := func(before string) {
+		_, err := db.Exec(ctx, before+fmt.Sprintf("SELECT pg_advisory_lock(%d::bigint * 1000000 + i) FROM generate_series(1, 1000000) AS i", free),
+			pgx.QueryExecModeSimpleProtocol)
+		if err == nil || !strings.Contains(err.Error(), "53200") {
+			t.Fatalf("the lock table is not full: %v", err)
+		}
+		for range 3 {
+			free++
+			if !must(pgx.CollectExactlyOneRow(must(db.Query(ctx, "SELECT pg_advisory_unlock($1)", int64(free)))(t), pgx.RowTo[bool]))(t) {
+				t.Fatal("it was not locked")
+			}
+		}
+	}
+	fill("")
+	for i, err := range a.Release(ctx, grants) {
+		if err != nil {
+			t.Errorf("release %d: %v", i, err)
+		}
+	}
+	polls := 0
+	for i := range 10 {
+		wake, err := b.Watch(ctx, fmt.Sprint("n", i))
+		if err != nil {
+			t.Errorf("watch %d: %v", i, err)
+		}
+		if wake == nil {
+			polls++
+		}
+	}
+	if polls == 0 {
+		t.Error("the lock table was not full")
+	}
+	fill("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'listener'; SELECT pg_sleep(0.03);")
+	for range 2 { // the first wake-up may be for the end of the connection
+		var g anylock.Grant
+		eventually(t, 10*time.Second, "an acquire", func() (ok bool) {
+			var err error
+			g, err = a.Acquire(ctx, request("w"))
+			return err == nil
+		})
+		eventually(t, 10*time.Second, "a release", func() bool { return a.Release(ctx, []anylock.Grant{g})[0] == nil })
+		select {
+		case <-wake:
+		case <-time.After(5 * time.Second):
+			t.Error("who listened before there was no room is not told to look")
+		}
+	}
+	must(db.Exec(ctx, "SELECT pg_advisory_unlock_all()"))(t)
+	eventually(t, 5*time.Second, "a place in the table", func() bool { return must(b.Watch(ctx, "later"))(t) != nil })
+}
+
+// Nobody is told that it listens while nothing does.
+func TestWatchDuringAnOutage(t *testing.T) {
+	s := server(t)
+	db := admin(t, s)
+	const name = "watch_during_an_outage"
+	db.exec("CREATE DATABASE " + name)
+	at := strings.Replace(urlOf(s), "/postgres?", "/"+name+"?", 1)
+	b := open(t, at+"&application_name="+name)
+	t.Cleanup(func() { db.exec("DROP DATABASE " + name + " WITH (FORCE)") })
+	wake := must(b.Watch(t.Context(), "n"))(t)
+	db.exec("ALTER DATABASE " + name + " ALLOW_CONNECTIONS false")
+	db.exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1", name)
+	eventually(t, 10*time.Second, "an error of Watch", func() bool {
+		_, err := b.Watch(ctx10(t), "n")
+		return err != nil
+	})
+	db.exec("ALTER DATABASE " + name + " ALLOW_CONNECTIONS true")
+	woken := func(why string) {
+		t.Helper()
+		select {
+		case <-wake:
+		case <-time.After(15 * time.Second):
+			t.Errorf("not woken by %s", why)
+		}
+	}
+	woken("the new connection")
+	g := must(open(t, at).Acquire(ctx10(t), request("n")))(t)
+	must(0, b.Release(ctx10(t), []anylock.Grant{g})[0])(t)
+	woken("a release after the outage")
 }

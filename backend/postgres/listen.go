@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -23,6 +24,8 @@ const (
 	// mostTopics bounds the locks that one client watches at the same time, since each takes an entry of the server's
 	// lock table, which has 6400 by default. Who comes later polls.
 	mostTopics = 500
+	// topicChunk bounds how many are locked by one statement.
+	topicChunk = 50
 )
 
 // listener wakes those who wait, for all locks over one connection that exists while somebody waits.
@@ -48,6 +51,8 @@ type topic struct {
 	left     time.Time // when the last watcher left
 	locked   bool      // on the present connection
 	joined   *join     // of those who wait until it is
+	missed   bool      // there were watchers before it was locked, who may have missed something
+	refused  time.Time // when the server had no room for it
 }
 
 // join ends when a topic is listened to, or cannot be.
@@ -56,7 +61,12 @@ type join struct {
 	err  error
 }
 
-var errDeaf = errors.New("a pooler keeps notifications away")
+var (
+	errDeaf   = errors.New("a pooler keeps notifications away")
+	errNoRoom = errors.New("the server has no room for another advisory lock")
+)
+
+func newJoin() *join { return &join{done: make(chan struct{})} }
 
 func newListener(connect connectFunc) *listener {
 	l := &listener{connect: connect, topics: make(map[int64]*topic)}
@@ -76,7 +86,7 @@ func (l *listener) watch(ctx context.Context, key int64) (<-chan struct{}, error
 		l.mu.Unlock()
 		return nil, nil
 	case t == nil:
-		t = &topic{watchers: make(map[chan struct{}]struct{}), joined: &join{done: make(chan struct{})}}
+		t = &topic{watchers: make(map[chan struct{}]struct{}), joined: newJoin()}
 		l.topics[key] = t
 	}
 	t.watchers[wake] = struct{}{}
@@ -105,7 +115,7 @@ func (l *listener) watch(ctx context.Context, key int64) (<-chan struct{}, error
 		return nil, anylock.Unavailable(context.Cause(ctx))
 	}
 	switch {
-	case errors.Is(joined.err, errDeaf):
+	case errors.Is(joined.err, errDeaf), errors.Is(joined.err, errNoRoom):
 		return nil, nil
 	case joined.err != nil:
 		return nil, joined.err
@@ -140,7 +150,7 @@ func (l *listener) run() {
 	}
 }
 
-// fail tells those who wait to be joined. Topics that were joined before stay: they are woken by the next connection.
+// fail tells those who wait to be joined. Topics with watchers from before stay: they are woken by the next connection.
 func (l *listener) fail(err error, deaf bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,12 +160,17 @@ func (l *listener) fail(err error, deaf bool) {
 		l.alive = false
 	}
 	for key, t := range l.topics {
+		t.missed = t.missed || t.locked
 		t.locked = false
 		select {
 		case <-t.joined.done:
 		default:
 			t.joined.err = err
 			close(t.joined.done)
+		}
+		if t.missed && len(t.watchers) > 0 {
+			t.joined = newJoin()
+		} else {
 			delete(l.topics, key)
 		}
 	}
@@ -254,6 +269,7 @@ func (l *listener) update(conn *pgx.Conn) (empty bool, err error) {
 	l.changed = false
 	for key, t := range l.topics {
 		switch {
+		case !t.locked && time.Since(t.refused) < listenTick:
 		case !t.locked:
 			came = append(came, key)
 		case len(t.watchers) == 0 && time.Since(t.left) > listenLinger:
@@ -266,32 +282,61 @@ func (l *listener) update(conn *pgx.Conn) (empty bool, err error) {
 
 	ctx, cancel := context.WithTimeout(l.life, listenPatience)
 	defer cancel()
+	const unlock = "SELECT pg_advisory_unlock_shared(k) FROM unnest($1::bigint[]) AS k"
 	if len(gone) > 0 {
-		const unlock = "SELECT pg_advisory_unlock_shared(k) FROM unnest($1::bigint[]) AS k"
 		if _, err := conn.Exec(ctx, unlock, gone); err != nil {
 			return empty, err
 		}
 	}
-	if len(came) == 0 {
-		return empty, nil
-	}
-	const lock = "SELECT pg_advisory_lock_shared(k) FROM unnest($1::bigint[]) AS k"
-	if _, err := conn.Exec(ctx, lock, came); err != nil {
-		return empty, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, key := range came {
-		t := l.topics[key]
-		t.locked = true
-		select {
-		case <-t.joined.done: // it was listened to before: something may have been missed
-			t.wake()
-		default:
-			close(t.joined.done)
+	for chunk := range slices.Chunk(came, topicChunk) {
+		const lock = "SELECT pg_advisory_lock_shared(k) FROM unnest($1::bigint[]) AS k"
+		_, err := conn.Exec(ctx, lock, chunk)
+		if full := sqlState(err) == outOfMemory; full {
+			// Some of them may have been locked.
+			if _, err := conn.Exec(ctx, unlock, chunk); err != nil {
+				return empty, err
+			}
+			l.refuse(chunk)
+		} else if err != nil {
+			return empty, err
+		} else {
+			l.join(chunk)
 		}
 	}
 	return empty, nil
+}
+
+// join tells those who wait that topics are listened to.
+func (l *listener) join(keys []int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range keys {
+		t := l.topics[key]
+		t.locked = true
+		if t.missed {
+			t.missed = false
+			t.wake()
+		}
+		close(t.joined.done)
+	}
+}
+
+// refuse lets those poll for whom the server has no room. Who listened before is told to look, now and at each new try.
+func (l *listener) refuse(keys []int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range keys {
+		t := l.topics[key]
+		t.refused = time.Now()
+		t.joined.err = errNoRoom
+		close(t.joined.done)
+		if t.missed && len(t.watchers) > 0 {
+			t.joined = newJoin()
+			t.wake()
+		} else {
+			delete(l.topics, key)
+		}
+	}
 }
 
 // finish ends the goroutine unless somebody has come in the last moment. Who comes later starts another.

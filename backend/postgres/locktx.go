@@ -64,6 +64,9 @@ func lockTxError(name string, err error) error {
 
 func lockTx(ctx context.Context, tx txn, name string, opts []Option) error {
 	c, err := configure(defaults(), append([]Option{WithMode(RowLock)}, opts...))
+	if err == nil && c.mode != RowLock { // it would not exclude them
+		err = anylock.Invalidf("LockTx excludes leases of mode=rowlock, and the mode is %s", c.mode)
+	}
 	if err == nil {
 		err = anylock.CheckName(name)
 	}
@@ -75,7 +78,7 @@ func lockTx(ctx context.Context, tx txn, name string, opts []Option) error {
 	}
 	wait := defaultTxWait
 	if end, ok := ctx.Deadline(); ok {
-		wait = time.Until(end)
+		wait = min(time.Until(end), sessionMaxTTL)
 	}
 	// The server ends the wait when ctx's deadline has come. If the driver did, it would end the connection.
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait+txGrace)
@@ -122,6 +125,9 @@ func (c config) lockTx(ctx context.Context, tx txn, name string, wait time.Durat
 func (c config) lockRows(ctx context.Context, limit *limits, name string) error {
 	tx, s := limit.tx, c.rowStatements()
 	var one int
+	if err := c.checkAdopted(ctx, tx, name); err != nil {
+		return err
+	}
 	for try := 1; ; try++ {
 		if err := limit.renew(ctx); err != nil {
 			return err
@@ -149,11 +155,27 @@ func (c config) lockRows(ctx context.Context, limit *limits, name string) error 
 		if err != nil {
 			return a.explain(err)
 		}
-		if !found {
+		if !found { // it has gone meanwhile
 			return a.missing()
 		}
 	}
 	return limit.end(ctx)
+}
+
+// checkAdopted makes sure that the row is there under this name, before anything is waited for.
+func (c config) checkAdopted(ctx context.Context, tx txn, name string) error {
+	if c.adopt == nil {
+		return nil
+	}
+	var there bool
+	var spelled *string
+	if _, err := tx.row(ctx, c.rowStatements().lookOther, []any{name}, &there, &spelled); err != nil {
+		return c.adopt.explain(err)
+	}
+	if !there {
+		return c.adopt.missing()
+	}
+	return c.checkSpelling(name, spelled)
 }
 
 // limits bound how long the server waits in a transaction, by two settings that are the caller's: lock_timeout, whose error

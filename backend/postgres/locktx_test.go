@@ -76,6 +76,16 @@ func TestLockTx(t *testing.T) {
 	must(0, must(leases.TryAcquire(ctx, "n"))(t).Release(ctx))(t)
 	must(0, tx.Rollback(ctx))(t)
 
+	tx = must(db.Begin(ctx))(t)
+	for _, far := range []time.Time{time.Now().AddDate(0, 0, 25), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		ctx, cancel := context.WithDeadline(context.Background(), far)
+		if err := postgres.LockTx(ctx, tx, "n", in); err != nil {
+			t.Errorf("with a deadline in %v: %v", far.Year(), err)
+		}
+		cancel()
+	}
+	must(0, tx.Rollback(ctx))(t)
+
 	if err := postgres.LockTx(ctx, nil, "n"); !errors.Is(err, anylock.ErrInvalid) {
 		t.Errorf("a nil transaction: %v", err)
 	}
@@ -248,19 +258,26 @@ func TestAdoptedRows(t *testing.T) {
 		}
 		db.exec("INSERT INTO " + name + ".anylock_rows (name) VALUES ('007') ON CONFLICT DO NOTHING")
 	}
-	for _, wrong := range []string{
-		urlOf(s, schema, "mode=rowlock", "table="+name+".nothing", "column=id"),
-		urlOf(s, schema, "mode=rowlock", "table="+table, "column=nothing"),
+	adopted := postgres.WithAdopted(postgres.Adopted{Table: table, Column: "id"})
+	tx := must(db.Begin(ctx))(t)
+	for _, wrong := range []string{"8", "007"} {
+		if err := postgres.LockTx(ctx, tx, wrong, postgres.WithSchema(name), adopted); !errors.Is(err, anylock.ErrInvalid) {
+			t.Errorf("LockTx of row %q: %v", wrong, err)
+		}
+	}
+	if err := postgres.LockTx(ctx, tx, "7", postgres.WithSchema(name), adopted, postgres.WithMode(postgres.Advisory)); !errors.Is(err, anylock.ErrInvalid) {
+		t.Errorf("LockTx in mode advisory: %v", err)
+	}
+	must(0, tx.Rollback(ctx))(t)
+	for _, wrong := range []postgres.Adopted{
+		{Table: table, Column: "id", Where: "id = $1::bigint"}, {Table: table, Where: "id = 7"}, {Column: "id"},
 	} {
-		l := locker(t, wrong)
-		if _, err := l.TryAcquire(ctx, "7"); !errors.Is(err, anylock.ErrInvalid) {
-			t.Errorf("%v", err)
-		} else {
-			t.Log(err)
+		if _, err := postgres.Schema(postgres.WithMode(postgres.RowLock), postgres.WithAdopted(wrong)); !errors.Is(err, anylock.ErrInvalid) {
+			t.Errorf("%+v: %v", wrong, err)
 		}
 	}
 
-	tx := must(db.Begin(ctx))(t)
+	tx = must(db.Begin(ctx))(t)
 	must(tx.Exec(ctx, "SELECT FROM "+table+" WHERE id = 7 FOR UPDATE"))(t)
 	if _, err := l.TryAcquire(ctx, "7"); !errors.Is(err, anylock.ErrHeld) {
 		t.Errorf("while legacy code has the row: %v", err)

@@ -405,6 +405,9 @@ func TestBadInput(t *testing.T) {
 	s := server(t)
 	bouncer := containers.PgBouncer(t, containers.Postgres(t), "default_pool_size = 2")
 	closed := strings.Replace(urlOf(s), s.Addr(), "127.0.0.1:1", 1)
+	db := admin(t, s)
+	db.exec("CREATE TABLE bad_input (id bigint PRIMARY KEY)")
+	defer db.exec("DROP TABLE bad_input")
 	for _, c := range []struct {
 		what, url string
 		class     error
@@ -423,7 +426,14 @@ func TestBadInput(t *testing.T) {
 		{"not a URL", "postgres://user:topsecret%@[::1", anylock.ErrInvalid, ""},
 		{"a port", "postgres://user:topsecret@host:port/db", anylock.ErrInvalid, ""},
 		{"sslmode", "postgres://user:topsecret@host/db?sslmode=topsecret", anylock.ErrInvalid, ""},
+		{"a value", urlOf(s, "target_session_attrs=rw"), anylock.ErrInvalid, "target_session_attrs"},
+		{"a file", strings.Replace(urlOf(s), "sslmode=disable", "sslmode=require&sslrootcert=/no/such/file", 1), anylock.ErrInvalid, "/no/such/file"},
+		{"no TLS there", strings.Replace(urlOf(s), "sslmode=disable", "sslmode=require", 1), anylock.ErrInvalid, "sslmode="},
 		{"listen", urlOf(s, "listen=nowhere"), anylock.ErrInvalid, "HOST:PORT"},
+		{"nobody listens", urlOf(s, "listen=127.0.0.1:1"), anylock.ErrUnavailable, "listen="},
+		{"a table of the application", urlOf(s, "mode=rowlock", "table=bad_input"), anylock.ErrInvalid, "another one"},
+		{"no adopted table", urlOf(s, "mode=rowlock", "table=nothing", "column=id"), anylock.ErrInvalid, "correct table="},
+		{"no adopted column", urlOf(s, "mode=rowlock", "table=bad_input", "column=nothing"), anylock.ErrInvalid, "correct column="},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			b, err := postgres.Open(ctx10(t), c.url)
@@ -440,6 +450,9 @@ func TestBadInput(t *testing.T) {
 			}
 			t.Log(err)
 		})
+	}
+	if value[bool](db, "SELECT to_regclass('bad_input_rows') IS NOT NULL") {
+		t.Error("a table was made beside one of the application's")
 	}
 }
 

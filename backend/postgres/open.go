@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/url"
 	"strings"
@@ -126,13 +127,34 @@ func parseURL(raw string) (config, *pgxpool.Config, error) {
 		return fail(anylock.Invalidf("listen= is for mode=lease, and the mode is %s", c.mode))
 	}
 	settings, err := pgxpool.ParseConfig(base + "?" + strings.ReplaceAll(others.Encode(), "+", "%20"))
-	if err != nil { // the text may contain the password
-		return fail(anylock.Invalidf("pgx does not understand the URL: write postgres://USER:PASSWORD@HOST:PORT/DATABASE?name=value, " +
-			"with %%XX for special letters, and check the values of sslmode, port, connect_timeout and the like"))
+	if err != nil {
+		return fail(misunderstood(err, base, others.Get("password")))
 	}
 	ownSettings(settings, others.Has("pool_max_conns"))
 	settings.ConnConfig.DialFunc = dialer.DialContext
+	if name := settings.ConnConfig.RuntimeParams; name["application_name"] == "" {
+		name["application_name"] = "anylock"
+	}
 	return c, settings, nil
+}
+
+// misunderstood says why pgx refuses a URL, as far as it can be said: its texts may contain the password.
+func misunderstood(err error, base string, secrets ...string) error {
+	plain, malformed := pgxpool.ParseConfig(base)
+	if malformed != nil {
+		return anylock.Invalidf("pgx does not understand the URL: write postgres://USER:PASSWORD@HOST:PORT/DATABASE?name=value, " +
+			"with %%XX for special letters")
+	}
+	reason := err.Error()
+	if inner := errors.Unwrap(err); inner != nil {
+		reason = inner.Error()
+	}
+	for _, secret := range append(secrets, plain.ConnConfig.Password) {
+		if secret != "" && strings.Contains(reason, secret) {
+			return anylock.Invalidf("pgx does not understand a value in the URL; check sslmode, port, connect_timeout and the like")
+		}
+	}
+	return anylock.Invalidf("pgx does not understand a value in the URL: %s", reason)
 }
 
 // ownSettings makes a configuration fit for a pool of ours.
@@ -177,14 +199,28 @@ func (d *database) introduce(ctx context.Context) error {
 		d.unprepared.Store(true) // a pooler: it may not keep prepared statements
 	}
 	// conn is kept meanwhile: a pool of one connection would wait for itself.
-	look := d.config.fill("SELECT name, version, id, holder, expires_at FROM {locks} LIMIT 0")
+	looks := []string{"SELECT name, version, id, holder, expires_at FROM {locks} LIMIT 0"} // first, lest a wrong one gets a second table
 	if d.config.mode == RowLock {
-		look = d.config.fill("SELECT l.name, version, id, holder, expires_at, created_at FROM {locks} AS l, {rows} LIMIT 0")
+		looks = append(looks, "SELECT name, created_at FROM {rows} LIMIT 0")
 	}
-	_, err = conn.Exec(ctx, look, pgx.QueryExecModeExec)
-	if sqlState(err) == undefinedTable {
+	missing := false
+	for _, look := range looks {
+		_, err := conn.Exec(ctx, d.config.fill(look), pgx.QueryExecModeExec)
+		switch {
+		case sqlState(err) == undefinedTable:
+			missing = true
+		case err != nil:
+			return err
+		}
+	}
+	if a := d.config.adopt; a != nil {
+		if _, err := conn.Exec(ctx, d.config.rowStatements().tryOther, pgx.QueryExecModeExec, nil); err != nil {
+			return a.explain(err)
+		}
+	}
+	if missing {
 		conn.Release()
 		return d.createTables(ctx)
 	}
-	return err
+	return nil
 }

@@ -17,10 +17,11 @@ func TestLegacyCodeInPsql(t *testing.T) {
 	}
 	schema := freshSchema(t, s)
 	table := strings.TrimPrefix(schema, "schema=") + ".account"
-	l := locker(t, urlOf(s, schema, "mode=rowlock", "table="+table, "column=id"))
+	open(t, urlOf(s, schema, "mode=rowlock"))
 	db := admin(t, s)
 	db.exec("CREATE TABLE " + table + " (id bigint PRIMARY KEY, n bigint NOT NULL)")
 	db.exec("INSERT INTO " + table + " VALUES (7, 0)")
+	l := locker(t, urlOf(s, schema, "mode=rowlock", "table="+table, "column=id"))
 	ctx := ctx10(t)
 	psql := func(between string) chan error {
 		done := make(chan error, 1)
