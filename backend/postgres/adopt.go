@@ -14,10 +14,11 @@ import (
 type Adopted struct {
 	// Table is the table, with its schema before a dot if it is not on the search path.
 	Table string
-	// Column is a column that tells the rows apart, of any type that has a text form. That is the lock's name: 42, and not 042.
+	// Column is a column that tells the rows apart. Its cast to text is the lock's name: 42, and not 042.
 	Column string
-	// Where, if not empty, is used instead of Column: a condition on the table with $1 for the lock's name, as text, such as
+	// Where is used instead of Column: a condition on the table with $1 for the lock's name, as text, such as
 	// "tenant = split_part($1, '/', 1) AND id = split_part($1, '/', 2)::bigint". All rows that it finds are locked.
+	// Several names may find the same rows, and do not exclude each other then: let all callers build the name alike.
 	Where string
 }
 
