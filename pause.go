@@ -34,7 +34,7 @@ func (r *races) ran(won bool) {
 }
 
 // unrivalled is false now and then for those who have no rivals too: a rival that always comes later would never be seen.
-func (r *races) unrivalled() bool { return r.won.Load() >= winsAlone && rand.N(4) > 0 }
+func (r *races) unrivalled() bool { return r.won.Load() >= winsAlone && rand.N(8) > 0 }
 
 // pause waits until it makes sense to ask the store again; n counts the attempts and err is what the last one got.
 func (a *acquisition) pause(n int, err error) error {
