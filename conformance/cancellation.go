@@ -284,12 +284,25 @@ var cancellationCases = []testCase{
 		promise: "A waiter whose network is cut while it waits still returns when its context ends.",
 		needs:   []need{needCut},
 		check: func(t *tester) {
-			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(anylock.WithTTL(t.long)), t.name("n")
+			waits := make(chan struct{})
+			hooks := anylock.WithHooks(anylock.Hooks{Waiting: func(anylock.Event) { close(waits) }})
+			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(anylock.WithTTL(t.long), hooks), t.name("n")
 			l := a.try(name)
 			ctx, cancel := context.WithCancel(t.ctx)
+			defer cancel()
 			var at time.Time
-			time.AfterFunc(50*time.Millisecond, b.Cut)
-			time.AfterFunc(150*time.Millisecond, func() { at = time.Now(); cancel() })
+			go func() {
+				select {
+				case <-waits:
+				case <-ctx.Done():
+					return
+				}
+				time.Sleep(50 * time.Millisecond)
+				b.Cut()
+				time.Sleep(100 * time.Millisecond)
+				at = time.Now()
+				cancel()
+			}()
 			_, err := b.Acquire(ctx, name)
 			t.within(at, 100*time.Millisecond, "the return after the cancel")
 			t.wants(err, context.Canceled, anylock.ErrHeld)

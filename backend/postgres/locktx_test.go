@@ -318,10 +318,11 @@ func TestAdoptedGroupOfRows(t *testing.T) {
 	s := server(t)
 	schema := freshSchema(t, s)
 	table := strings.TrimPrefix(schema, "schema=") + ".jobs"
-	l := locker(t, urlOf(s, schema, "mode=rowlock", "table="+table, "column=tenant"))
+	open(t, urlOf(s, schema, "mode=rowlock"))
 	db := admin(t, s)
 	db.exec("CREATE TABLE " + table + " (id bigint PRIMARY KEY, tenant text NOT NULL)")
 	db.exec("INSERT INTO " + table + " VALUES (1, 'acme'), (2, 'acme'), (3, 'other')")
+	l := locker(t, urlOf(s, schema, "mode=rowlock", "table="+table, "column=tenant"))
 	ctx := ctx10(t)
 	for _, id := range []string{"1", "2"} {
 		tx := must(db.Begin(ctx))(t)
