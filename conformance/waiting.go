@@ -49,32 +49,23 @@ var waitingCases = []testCase{
 		promise: "Who releases a lock and wants it back at once does not keep it from those who wait.",
 		needs:   []need{needWoken},
 		check: func(t *tester) {
-			a, b, name := t.peer(), t.peer(), t.name("n")
-			const wins, rounds = 5, 60 // half of the rounds would be fair
-			done := make(chan struct{})
-			go func() {
-				defer t.contain("the waiter")
-				defer close(done)
-				for range wins {
-					l, err := b.Acquire(t.ctx, name)
-					if err != nil {
-						t.Errorf("Acquire: %v", err)
-						return
+			name := t.name("n")
+			const grants, least = 80, 20 // to take turns would be 80 changes of the holder
+			var left, last, changes atomic.Int64
+			left.Store(grants)
+			t.parallel(2, func(i int) {
+				p := t.peer()
+				for left.Add(-1) >= 0 {
+					l := p.acquire(name)
+					if last.Swap(int64(i)) != int64(i) {
+						changes.Add(1)
 					}
 					time.Sleep(2 * time.Millisecond)
-					_ = l.Release(t.ctx)
+					p.release(l)
 				}
-			}()
-			for range rounds {
-				l := a.acquire(name)
-				time.Sleep(2 * time.Millisecond)
-				a.release(l)
-			}
-			select {
-			case <-done:
-			default:
-				t.Errorf("the waiter has not had the lock %d times while another had it %d times", wins, rounds)
-				<-done
+			})
+			if n := changes.Load(); n < least {
+				t.Errorf("the lock has changed hands %d times in %d grants to two clients, want %d at least", n, grants, least)
 			}
 		},
 	},
@@ -198,10 +189,12 @@ var waitingCases = []testCase{
 		name:    "wait-ends-with-context", // B11 B84
 		promise: "A wait ends when its context does, and the error matches that of the context and ErrHeld.",
 		check: func(t *tester) {
-			a, b, name := t.peer(anylock.WithHolder("the holder")), t.peer(), t.name("n")
+			waits := make(chan struct{}, 1)
+			hooks := anylock.WithHooks(anylock.Hooks{Waiting: func(anylock.Event) { waits <- struct{}{} }})
+			a, b, name := t.peer(anylock.WithHolder("the holder"), hooks), t.peer(hooks), t.name("n")
 			l := a.try(name)
 			for _, waiter := range []*peer{a, b} {
-				ctx, cancel := context.WithTimeout(t.ctx, 150*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.ctx, 400*time.Millisecond)
 				end, _ := ctx.Deadline()
 				got, err := waiter.Acquire(ctx, name)
 				t.within(end, 100*time.Millisecond, "the return after the context's deadline")
@@ -211,10 +204,19 @@ var waitingCases = []testCase{
 				if got != nil {
 					t.Errorf("a lease comes with error %v", err)
 				}
+				drain(waits)
 
 				ctx, cancel = context.WithCancel(t.ctx)
 				var cancelled time.Time
-				time.AfterFunc(100*time.Millisecond, func() { cancelled = time.Now(); cancel() })
+				go func() {
+					select {
+					case <-waits: // it knows that the lock is held
+						time.Sleep(50 * time.Millisecond)
+					case <-t.ctx.Done():
+					}
+					cancelled = time.Now()
+					cancel()
+				}()
 				_, err = waiter.Acquire(ctx, name)
 				t.within(cancelled, 100*time.Millisecond, "the return after the cancel")
 				t.wants(err, context.Canceled, anylock.ErrHeld)
