@@ -162,17 +162,7 @@ func (l *listener) fail(err error, deaf bool) {
 	for key, t := range l.topics {
 		t.missed = t.missed || t.locked
 		t.locked = false
-		select {
-		case <-t.joined.done:
-		default:
-			t.joined.err = err
-			close(t.joined.done)
-		}
-		if t.missed && len(t.watchers) > 0 {
-			t.joined = newJoin()
-		} else {
-			delete(l.topics, key)
-		}
+		l.turnAway(key, t, err)
 	}
 	if deaf {
 		l.wakeAll() // they look again, and then poll
@@ -291,16 +281,16 @@ func (l *listener) update(conn *pgx.Conn) (empty bool, err error) {
 	for chunk := range slices.Chunk(came, topicChunk) {
 		const lock = "SELECT pg_advisory_lock_shared(k) FROM unnest($1::bigint[]) AS k"
 		_, err := conn.Exec(ctx, lock, chunk)
-		if full := sqlState(err) == outOfMemory; full {
-			// Some of them may have been locked.
-			if _, err := conn.Exec(ctx, unlock, chunk); err != nil {
+		switch {
+		case err == nil:
+			l.join(chunk)
+		case sqlState(err) == outOfMemory:
+			if _, err := conn.Exec(ctx, unlock, chunk); err != nil { // some of them may have been locked
 				return empty, err
 			}
 			l.refuse(chunk)
-		} else if err != nil {
+		default:
 			return empty, err
-		} else {
-			l.join(chunk)
 		}
 	}
 	return empty, nil
@@ -328,14 +318,26 @@ func (l *listener) refuse(keys []int64) {
 	for _, key := range keys {
 		t := l.topics[key]
 		t.refused = time.Now()
-		t.joined.err = errNoRoom
-		close(t.joined.done)
-		if t.missed && len(t.watchers) > 0 {
-			t.joined = newJoin()
+		l.turnAway(key, t, errNoRoom)
+		if t.missed {
 			t.wake()
-		} else {
-			delete(l.topics, key)
 		}
+	}
+}
+
+// turnAway tells those who wait for a topic why it is not listened to. It stays if somebody listened to it before. It is
+// called with mu held.
+func (l *listener) turnAway(key int64, t *topic, err error) {
+	select {
+	case <-t.joined.done:
+	default:
+		t.joined.err = err
+		close(t.joined.done)
+	}
+	if t.missed && len(t.watchers) > 0 {
+		t.joined = newJoin()
+	} else {
+		delete(l.topics, key)
 	}
 }
 

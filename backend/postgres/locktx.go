@@ -125,7 +125,7 @@ func (c config) lockTx(ctx context.Context, tx txn, name string, wait time.Durat
 func (c config) lockRows(ctx context.Context, limit *limits, name string) error {
 	tx, s := limit.tx, c.rowStatements()
 	var one int
-	if err := c.checkAdopted(ctx, tx, name); err != nil {
+	if err := c.checkAdopted(ctx, tx, s, name); err != nil {
 		return err
 	}
 	for try := 1; ; try++ {
@@ -163,13 +163,13 @@ func (c config) lockRows(ctx context.Context, limit *limits, name string) error 
 }
 
 // checkAdopted makes sure that the row is there under this name, before anything is waited for.
-func (c config) checkAdopted(ctx context.Context, tx txn, name string) error {
+func (c config) checkAdopted(ctx context.Context, tx txn, s rowStatements, name string) error {
 	if c.adopt == nil {
 		return nil
 	}
 	var there bool
 	var spelled *string
-	if _, err := tx.row(ctx, c.rowStatements().lookOther, []any{name}, &there, &spelled); err != nil {
+	if _, err := tx.row(ctx, s.lookOther, []any{name}, &there, &spelled); err != nil {
 		return c.adopt.explain(err)
 	}
 	if !there {

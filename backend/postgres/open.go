@@ -188,8 +188,7 @@ func (d *database) introduce(ctx context.Context) error {
 	defer conn.Release()
 	var pid uint32
 	var standby, readOnly bool
-	const question = "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only')::bool"
-	if err := conn.QueryRow(ctx, question, pgx.QueryExecModeSimpleProtocol).Scan(&pid, &standby, &readOnly); err != nil {
+	if err := conn.QueryRow(ctx, sessionSQL, pgx.QueryExecModeSimpleProtocol).Scan(&pid, &standby, &readOnly); err != nil {
 		return err
 	}
 	if err := checkStandby(standby, readOnly); err != nil {

@@ -23,6 +23,8 @@ const (
 	maxBatch = 500
 	// maxToken is the greatest whole number that is exact in a script.
 	maxToken = 1<<53 - 1
+	// standBack is in which time those who wait hear of a release and make their attempt.
+	standBack = time.Millisecond
 )
 
 // Backend keeps locks in Redis or Valkey.
@@ -126,7 +128,7 @@ func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Gra
 	if err := b.probe(ctx, k); err != nil {
 		return anylock.Grant{}, b.classify(err)
 	}
-	b.courtesy.Pay(ctx, req.Name, time.Millisecond)
+	b.courtesy.Pay(ctx, req.Name, standBack)
 	from := time.Now()
 	reply, err := b.attempt(ctx, call{
 		keys: []string{k.lock, k.counter},
