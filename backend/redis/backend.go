@@ -29,11 +29,11 @@ const (
 
 // Backend keeps locks in Redis or Valkey.
 type Backend struct {
-	client   redis.UniversalClient
-	cluster  *redis.ClusterClient // the same client, if it is one
-	config   config
-	listener *listener
-	courtesy courtesy.Courtesy
+	client    redis.UniversalClient
+	cluster   *redis.ClusterClient // the same client, if it is one
+	config    config
+	listeners *listeners
+	courtesy  courtesy.Courtesy
 
 	probed atomic.Bool
 	closed atomic.Bool
@@ -69,7 +69,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Backend, error) {
 	if err := b.config.check(); err != nil {
 		return nil, err
 	}
-	b.listener = newListener(client, func(err error) error { return b.classify(err) })
+	b.listeners = newListeners(client, b.classify)
 	return b, nil
 }
 
@@ -285,10 +285,9 @@ func (b *Backend) Release(ctx context.Context, grants []anylock.Grant) []error {
 	if len(grants) == 0 {
 		return results
 	}
-	calls, channels := make([]call, len(grants)), make([]string, len(grants))
+	calls := make([]call, len(grants))
 	for i, g := range grants {
 		k := keysFor(b.config.prefix, g.Name)
-		channels[i] = k.channel
 		calls[i] = call{keys: []string{k.lock, k.counter}, args: []any{g.ID, k.channel, b.config.retention.Milliseconds()}}
 	}
 	replies, errs := releaseScript.runAll(ctx, b.client, calls)
@@ -300,19 +299,24 @@ func (b *Backend) Release(ctx context.Context, grants []anylock.Grant) []error {
 			results[i] = anylock.ErrLost
 		case number(replies[i], 0) != 1:
 			results[i] = anylock.Unavailable(errAnswer)
-		case number(replies[i], 1) > b.listener.count(channels[i]):
+		case b.othersHeard(ctx, g.Name, number(replies[i], 1)):
 			b.courtesy.Owe(g.Name)
 		}
 	}
 	return results
 }
 
-// Watch listens for releases, over one connection for all names.
+// othersHeard reports whether a release that so many have received was heard outside of this client.
+func (b *Backend) othersHeard(ctx context.Context, name string, receivers int64) bool {
+	return receivers > 0 && receivers > b.listeners.count(ctx, keysFor(b.config.prefix, name))
+}
+
+// Watch listens for releases, over one connection for all names, and in a Cluster one to each master.
 func (b *Backend) Watch(ctx context.Context, name string) (<-chan struct{}, error) {
 	if err := b.ready(ctx); err != nil {
 		return nil, err
 	}
-	return b.listener.watch(ctx, keysFor(b.config.prefix, name).channel)
+	return b.listeners.watch(ctx, keysFor(b.config.prefix, name))
 }
 
 // Close ends the subscription, and the client if Open has made it. Calls under way then return.
@@ -320,14 +324,14 @@ func (b *Backend) Close() error {
 	if b.closed.Swap(true) {
 		return nil
 	}
-	b.listener.stop()
+	b.listeners.close()
 	var first error
 	for _, c := range b.own {
 		if err := c.Close(); err != nil && first == nil {
 			first = err
 		}
 	}
-	b.listener.wait()
+	b.listeners.wait()
 	return first
 }
 

@@ -60,6 +60,50 @@ func TestCluster(t *testing.T) {
 	}
 }
 
+func TestClusterKnowsWhoHeardARelease(t *testing.T) {
+	url := "redis://" + strings.Join(containers.RedisCluster(t, containers.Shared()).Addrs, ",") + "?cluster=true"
+	b, other := open(t, url), open(t, url)
+	for i := range 30 { // on all nodes
+		name := fmt.Sprint(unique(t), i)
+		mustWatch(t, t.Context(), b, name)
+		mustRelease(t, b, mustAcquire(t, b, request(name, newID())))
+		if b.courtesy.Owing() {
+			t.Fatalf("%q: courtesy to oneself", name)
+		}
+		mustWatch(t, t.Context(), other, name)
+		mustRelease(t, b, mustAcquire(t, b, request(name, newID())))
+		if !b.courtesy.Owing() {
+			t.Fatalf("%q: nothing is owed to another client that listens", name)
+		}
+		b.courtesy.Pay(t.Context(), name, time.Millisecond)
+	}
+}
+
+func TestClusterNodeThatRestartsIsListenedToAgain(t *testing.T) {
+	server := containers.RedisCluster(t)
+	b, name := open(t, server.URL()+"?cluster=true"), unique(t)
+	woken := mustWatch(t, t.Context(), b, name)
+	master, err := b.cluster.MasterForKey(t.Context(), keysFor("lock:", name).lock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := server.Node(master.Options().Addr)
+	if err := node.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := node.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantWoken(t, woken) // a release may have been missed
+	var g anylock.Grant
+	eventually(t, "the cluster is well again", func() bool {
+		g, err = b.Acquire(t.Context(), request(name, newID()))
+		return err == nil
+	})
+	mustRelease(t, b, g)
+	wantWoken(t, woken)
+}
+
 func TestClusterKeySlots(t *testing.T) {
 	server := containers.RedisCluster(t, containers.Shared())
 	c := rawClient(t, server)

@@ -195,18 +195,19 @@ func TestSilentConnectionIsNoticed(t *testing.T) {
 	defer client.Close()
 	b := over(t, client)
 	woken := mustWatch(t, t.Context(), b, unique(t))
+	l := b.listeners.at[""]
 	network.Hold() // nothing arrives, and nothing says so
 	start := time.Now()
 	noticed := make(chan struct{})
 	go func() {
 		defer close(noticed)
 		for { // the new connection cannot be made either
-			b.listener.mu.Lock()
+			l.mu.Lock()
 			var fresh bool
-			for _, topic := range b.listener.topics {
+			for _, topic := range l.topics {
 				fresh = topic.state != live
 			}
-			b.listener.mu.Unlock()
+			l.mu.Unlock()
 			if fresh {
 				return
 			}

@@ -30,11 +30,11 @@ const (
 // they cannot overtake each other. go-redis would reconnect by itself, but silently and without noticing a dead
 // connection; so at any trouble the connection is dropped, a new one is made, and all who watch are woken.
 type listener struct {
-	client   redis.UniversalClient
-	classify func(error) error
-	ctx      context.Context //nolint:containedctx // the life of the listener
-	cancel   context.CancelFunc
-	running  sync.WaitGroup
+	subscriber func(context.Context) (*redis.PubSub, error) // opens nothing yet
+	classify   func(error) error
+	ctx        context.Context //nolint:containedctx // the life of the listener
+	cancel     context.CancelFunc
+	running    sync.WaitGroup
 
 	mu     sync.Mutex
 	topics map[string]*topic // by channel
@@ -77,9 +77,9 @@ type watcher struct {
 	stop func() bool
 }
 
-func newListener(client redis.UniversalClient, classify func(error) error) *listener {
+func newListener(subscriber func(context.Context) (*redis.PubSub, error), classify func(error) error) *listener {
 	l := &listener{
-		client: client, classify: classify,
+		subscriber: subscriber, classify: classify,
 		topics: make(map[string]*topic), joined: make(chan struct{}, 1),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -240,7 +240,11 @@ func (l *listener) retry() bool {
 // the server has answered on it at all.
 func (l *listener) serve() (healthy bool, err error) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	sub := l.client.Subscribe(ctx) // opens nothing yet
+	sub, err := l.subscriber(ctx)
+	if err != nil {
+		cancel()
+		return false, err
+	}
 	var reader sync.WaitGroup
 	var heard, heardEver atomic.Bool
 	defer func() {
