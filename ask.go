@@ -23,11 +23,11 @@ var errNoAnswer = errors.New("no answer")
 // A goroutine for each request costs up to half of what the request itself does, so while the store is quick and its
 // driver keeps deadlines, the request is made in the caller's own. What does not come back in time is repeated aside:
 // backends must be able to repeat a request anyway.
+//
+// The deadline that a backend sees is that of the request. The caller's own never cuts off what was sent: its answer
+// mostly comes a moment later, and without it nobody knows whether the lock was granted, and the connection is lost.
 func ask[T any](ctx context.Context, l *Locker, detached bool, call func(context.Context) (T, error), late func(T, error)) (T, error) {
-	base, stop := ctx, l.closing
-	if detached {
-		base, stop = context.WithoutCancel(ctx), nil
-	}
+	base := context.WithoutCancel(ctx)
 	var none T
 	if l.desc.Deadlines && ctx.Err() == nil && !l.slow.now() {
 		brief, cancel := context.WithTimeout(base, min(askPatience, l.cfg.requestTimeout))
@@ -43,7 +43,11 @@ func ask[T any](ctx context.Context, l *Locker, detached bool, call func(context
 		l.slow.note()
 	}
 	bounded, cancel := context.WithTimeout(base, l.cfg.requestTimeout)
-	return askAside(bounded, l, cancel, ctx.Done(), stop, call, late)
+	if detached {
+		return askAside(bounded, l, cancel, ctx.Done(), nil, call, late)
+	}
+	defer context.AfterFunc(ctx, cancel)()
+	return askAside(bounded, l, cancel, ctx.Done(), l.closing, call, late)
 }
 
 // askQueued is ask for a request that waits in the store's own queue for as long as ctx lives.

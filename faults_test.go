@@ -213,6 +213,37 @@ func TestSlowStore(t *testing.T) {
 	})
 }
 
+// A driver that keeps deadlines drops its connection, and the answer, at one that comes while the answer is on its way.
+func TestCallersDeadlineIsNotTheRequests(t *testing.T) {
+	for _, deadlines := range []bool{true, false} {
+		virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
+			f.deadlines = deadlines
+			answered := false
+			f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+				g, err := f.Backend.Acquire(context.WithoutCancel(ctx), r)
+				time.Sleep(50 * time.Millisecond)
+				if end, ok := ctx.Deadline(); !ok || !time.Now().Before(end) {
+					return anylock.Grant{}, context.DeadlineExceeded
+				}
+				answered = true
+				return g, err
+			}
+			l := newLocker(t, f)
+			ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+			defer cancel()
+			if lease, err := l.Acquire(ctx, "x"); err != nil {
+				wantErr(t, err, context.DeadlineExceeded)
+			} else if err := lease.Release(bg); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second)
+			if held := store.Held(); !answered || len(held) > 0 {
+				t.Errorf("deadlines %v: answered %v; left in the store: %v", deadlines, answered, held)
+			}
+		})
+	}
+}
+
 func TestGrantThatCameTooLate(t *testing.T) {
 	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
 		f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {

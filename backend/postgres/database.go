@@ -28,6 +28,8 @@ type database struct {
 	life   context.Context // ends with Close
 	end    context.CancelFunc
 
+	// deadlines: a statement ends with the deadline of its context, as anylock.Description has it.
+	deadlines bool
 	// unprepared: something on the way does not keep prepared statements (PgBouncer before 1.21).
 	unprepared atomic.Bool
 	// isolated: the default isolation level is not READ COMMITTED, so each statement must say that it wants it.
@@ -172,9 +174,13 @@ func collect(rows pgx.Rows, err error, each func(pgx.CollectableRow) error) erro
 	return rows.Err()
 }
 
-// patient returns a context that ends a grace after ctx, or with Close.
+// patient returns a context that ends a grace after ctx, or with Close. With deadlines, that of ctx is kept.
 func (d *database) patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	inner, cancel := context.WithCancel(d.life)
+	if deadline, ok := ctx.Deadline(); ok && d.deadlines {
+		cancel()
+		inner, cancel = context.WithDeadline(d.life, deadline)
+	}
 	stop := context.AfterFunc(ctx, func() {
 		timer := time.AfterFunc(grace, cancel)
 		context.AfterFunc(inner, func() { timer.Stop() })

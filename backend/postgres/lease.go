@@ -50,6 +50,7 @@ func newLeases(d *database, connect connectFunc) *leases {
 		sweeper:    sweeper{database: d, sql: d.config.fill(sweepSQL)},
 		acquireSQL: d.config.fill(acquireSQL), renewSQL: d.config.fill(renewSQL), releaseSQL: d.config.fill(releaseSQL),
 	}
+	d.deadlines = true
 	if d.config.listen {
 		l.listener = newListener(connect)
 	}
@@ -85,6 +86,7 @@ func (l *leases) describe() anylock.Description {
 			Survives:  anylock.HolderCrash | anylock.HolderPartition | anylock.StoreRestart | oneServer,
 		},
 		MinTTL: leaseMinTTL, MaxTTL: leaseMaxTTL, MaxBatch: leaseBatch,
+		Deadlines: true,
 	}
 }
 
