@@ -2,17 +2,18 @@ package postgres
 
 import (
 	"context"
-	"sync/atomic"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/anylock/anylock"
+	"github.com/anylock/anylock/backend/internal/gate"
 )
 
 // Backend keeps locks in Postgres.
 type Backend struct {
-	mode   mode
-	closed atomic.Bool
+	mode mode
+	gate gate.Gate
 }
 
 var _ anylock.Backend = (*Backend)(nil)
@@ -78,7 +79,7 @@ func (b *Backend) Describe() anylock.Description { return b.mode.describe() }
 
 // Acquire makes one attempt, see the package documentation for what it costs.
 func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
-	if err := b.ready(ctx); err != nil {
+	if err := b.gate.Enter(ctx); err != nil {
 		return anylock.Grant{}, err
 	}
 	if d := b.Describe(); req.TTL < d.MinTTL || req.TTL > d.MaxTTL {
@@ -90,7 +91,7 @@ func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Gra
 
 // Watch wakes those who wait for a name.
 func (b *Backend) Watch(ctx context.Context, name string) (<-chan struct{}, error) {
-	if err := b.ready(ctx); err != nil {
+	if err := b.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
 	wake, err := b.mode.watch(ctx, name)
@@ -99,12 +100,11 @@ func (b *Backend) Watch(ctx context.Context, name string) (<-chan struct{}, erro
 
 // Renew extends grants.
 func (b *Backend) Renew(ctx context.Context, grants []anylock.Grant) []anylock.Renewal {
-	if err := b.ready(ctx); err != nil || len(grants) == 0 {
-		renewals := make([]anylock.Renewal, len(grants))
-		for i := range renewals {
-			renewals[i].Err = err
-		}
-		return renewals
+	if err := b.gate.Enter(ctx); err != nil {
+		return slices.Repeat([]anylock.Renewal{{Err: err}}, len(grants))
+	}
+	if len(grants) == 0 {
+		return nil
 	}
 	renewals := b.mode.renew(ctx, grants)
 	for i := range renewals {
@@ -115,12 +115,11 @@ func (b *Backend) Renew(ctx context.Context, grants []anylock.Grant) []anylock.R
 
 // Release ends grants.
 func (b *Backend) Release(ctx context.Context, grants []anylock.Grant) []error {
-	if err := b.ready(ctx); err != nil || len(grants) == 0 {
-		results := make([]error, len(grants))
-		for i := range results {
-			results[i] = err
-		}
-		return results
+	if err := b.gate.Enter(ctx); err != nil {
+		return slices.Repeat([]error{err}, len(grants))
+	}
+	if len(grants) == 0 {
+		return nil
 	}
 	results := b.mode.release(ctx, grants)
 	for i := range results {
@@ -131,25 +130,10 @@ func (b *Backend) Release(ctx context.Context, grants []anylock.Grant) []error {
 
 // Close ends the connections that the backend has opened itself. Calls under way then return.
 func (b *Backend) Close() error {
-	if !b.closed.Swap(true) {
+	if b.gate.Close() {
 		b.mode.close()
 	}
 	return nil
 }
 
-func (b *Backend) ready(ctx context.Context) error {
-	if b.closed.Load() {
-		return anylock.ErrClosed
-	}
-	if ctx.Err() != nil {
-		return anylock.Unavailable(context.Cause(ctx))
-	}
-	return nil
-}
-
-func (b *Backend) classify(err error) error {
-	if err != nil && b.closed.Load() {
-		return anylock.ErrClosed
-	}
-	return classify(err)
-}
+func (b *Backend) classify(err error) error { return b.gate.Explain(classify(err)) }

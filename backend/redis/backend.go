@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/anylock/anylock"
 	"github.com/anylock/anylock/backend/internal/courtesy"
+	"github.com/anylock/anylock/backend/internal/gate"
 )
 
 const (
@@ -36,7 +38,7 @@ type Backend struct {
 	courtesy  courtesy.Courtesy
 
 	probed atomic.Bool
-	closed atomic.Bool
+	gate   gate.Gate
 	own    []io.Closer // what Open has opened
 }
 
@@ -114,7 +116,7 @@ func (b *Backend) sentinels() bool {
 
 // Acquire is one script: one round trip, and one more at the first time.
 func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
-	if err := b.ready(ctx); err != nil {
+	if err := b.gate.Enter(ctx); err != nil {
 		return anylock.Grant{}, err
 	}
 	if req.MinToken > maxToken {
@@ -233,16 +235,13 @@ func (b *Backend) probe(ctx context.Context, k keys) error {
 
 // Renew is one pipeline.
 func (b *Backend) Renew(ctx context.Context, grants []anylock.Grant) []anylock.Renewal {
-	renewals := make([]anylock.Renewal, len(grants))
-	if err := b.ready(ctx); err != nil {
-		for i := range renewals {
-			renewals[i].Err = err
-		}
-		return renewals
+	if err := b.gate.Enter(ctx); err != nil {
+		return slices.Repeat([]anylock.Renewal{{Err: err}}, len(grants))
 	}
 	if len(grants) == 0 {
-		return renewals
+		return nil
 	}
+	renewals := make([]anylock.Renewal, len(grants))
 	calls := make([]call, len(grants))
 	for i, g := range grants {
 		ttl, err := milliseconds(g.TTL)
@@ -275,16 +274,13 @@ func (b *Backend) Renew(ctx context.Context, grants []anylock.Grant) []anylock.R
 
 // Release is one pipeline.
 func (b *Backend) Release(ctx context.Context, grants []anylock.Grant) []error {
-	results := make([]error, len(grants))
-	if err := b.ready(ctx); err != nil {
-		for i := range results {
-			results[i] = err
-		}
-		return results
+	if err := b.gate.Enter(ctx); err != nil {
+		return slices.Repeat([]error{err}, len(grants))
 	}
 	if len(grants) == 0 {
-		return results
+		return nil
 	}
+	results := make([]error, len(grants))
 	calls := make([]call, len(grants))
 	for i, g := range grants {
 		k := keysFor(b.config.prefix, g.Name)
@@ -313,7 +309,7 @@ func (b *Backend) othersHeard(ctx context.Context, name string, receivers int64)
 
 // Watch listens for releases, over one connection for all names, and in a Cluster one to each master.
 func (b *Backend) Watch(ctx context.Context, name string) (<-chan struct{}, error) {
-	if err := b.ready(ctx); err != nil {
+	if err := b.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
 	return b.listeners.watch(ctx, keysFor(b.config.prefix, name))
@@ -321,7 +317,7 @@ func (b *Backend) Watch(ctx context.Context, name string) (<-chan struct{}, erro
 
 // Close ends the subscription, and the client if Open has made it. Calls under way then return.
 func (b *Backend) Close() error {
-	if b.closed.Swap(true) {
+	if !b.gate.Close() {
 		return nil
 	}
 	b.listeners.close()
@@ -335,22 +331,7 @@ func (b *Backend) Close() error {
 	return first
 }
 
-func (b *Backend) ready(ctx context.Context) error {
-	if b.closed.Load() {
-		return anylock.ErrClosed
-	}
-	if ctx.Err() != nil {
-		return anylock.Unavailable(context.Cause(ctx))
-	}
-	return nil
-}
-
-func (b *Backend) classify(err error) error {
-	if err != nil && b.closed.Load() {
-		return anylock.ErrClosed
-	}
-	return classify(err, b.cluster != nil)
-}
+func (b *Backend) classify(err error) error { return b.gate.Explain(classify(err, b.cluster != nil)) }
 
 // milliseconds rounds up to what Redis can count.
 func milliseconds(ttl time.Duration) (int64, error) {
