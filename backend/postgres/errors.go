@@ -63,7 +63,7 @@ var refusals = map[string]string{
 
 // passing are errors that need a word of explanation but may pass.
 var passing = map[string]string{
-	readOnlyTransaction: "the server is read-only, perhaps a standby; connect to the primary, with target_session_attrs=read-write",
+	readOnlyTransaction: "the server, perhaps a standby, or the transaction is read-only; connect to the primary, with target_session_attrs=read-write",
 	tooManyConnections:  "the server has no connection left; raise its max_connections, or lower conns= and the pools' sizes",
 	outOfMemory:         "the server has no room left, perhaps for locks: raise its max_locks_per_transaction",
 	cannotConnectNow:    "the server is starting or shutting down",
@@ -83,6 +83,7 @@ func classify(err error) error {
 	if strings.Contains(err.Error(), "server refused TLS connection") {
 		return anylock.Invalid(err, "the server does not speak TLS; switch it on there, or choose another sslmode=")
 	}
+	err = oneLine{err}
 	code := sqlState(err)
 	if advice, ok := refusals[code]; ok {
 		return anylock.Invalid(err, advice)
@@ -91,6 +92,19 @@ func classify(err error) error {
 		return anylock.Unavailable(fmt.Errorf("%s: %w", word, err))
 	}
 	return anylock.Unavailable(err)
+}
+
+// oneLine is an error whose text fits into a log: pgx lists the hosts that it has tried in lines of their own.
+type oneLine struct{ error }
+
+func (e oneLine) Unwrap() error { return e.error }
+
+func (e oneLine) Error() string {
+	first, others, more := strings.Cut(e.error.Error(), "\n")
+	if !more {
+		return first
+	}
+	return first + " " + strings.Join(strings.FieldsFunc(others, func(r rune) bool { return r == '\n' || r == '\t' }), "; ")
 }
 
 func isClassified(err error) bool {

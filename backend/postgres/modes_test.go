@@ -443,6 +443,9 @@ func TestBadInput(t *testing.T) {
 			if !errors.Is(err, c.class) || !strings.Contains(fmt.Sprint(err), c.says) {
 				t.Errorf("got %v, want %v and %q in it", err, c.class, c.says)
 			}
+			if strings.Contains(fmt.Sprint(err), "\n") {
+				t.Errorf("in several lines: %v", err)
+			}
 			for _, secret := range []string{s.Password, "wrong-secret", "topsecret"} {
 				if strings.Contains(fmt.Sprint(err), secret) {
 					t.Errorf("the password is in the error: %v", err)

@@ -1,6 +1,6 @@
 -- Frees locks.
--- $1 names  $2 IDs  $3 what wakes those who wait for each  $4 for how many of them to find out whether anybody waits. Returns the positions, from 1, of those that were freed, and
--- whether somebody was notified.
+-- $1 names  $2 IDs  $3 what wakes those who wait for each  $4 for how many of them to find out whether anybody waits
+-- Returns the positions, from 1, of those that were freed, and whether somebody was notified.
 --
 -- The sub-selects hide from the planner how many names there are: otherwise it would plan each call anew, which takes twice
 -- as long as the rest.
