@@ -28,8 +28,6 @@ type database struct {
 	life   context.Context // ends with Close
 	end    context.CancelFunc
 
-	// deadlines: a statement ends with the deadline of its context, as anylock.Description has it.
-	deadlines bool
 	// unprepared: something on the way does not keep prepared statements (PgBouncer before 1.21).
 	unprepared atomic.Bool
 	// isolated: the default isolation level is not READ COMMITTED, so each statement must say that it wants it.
@@ -52,6 +50,8 @@ type statement struct {
 	each func(pgx.CollectableRow) error // called for each row; nil: there are none
 	// repeatable: to run it twice is the same as once, so a connection that broke is no reason to give up.
 	repeatable bool
+	// punctual: it ends with the deadline of its context, as Description.Deadlines says. Others have a grace.
+	punctual bool
 	// begin is called when the statement is about to leave, each time.
 	begin func()
 }
@@ -128,7 +128,7 @@ func (d *database) once(ctx context.Context, s statement) (err error) {
 		}
 		conn.Release()
 	}()
-	ctx, cancel := d.patient(ctx)
+	ctx, cancel := d.patience(ctx, s.punctual)
 	defer cancel()
 	if s.begin != nil {
 		s.begin()
@@ -174,12 +174,18 @@ func collect(rows pgx.Rows, err error, each func(pgx.CollectableRow) error) erro
 	return rows.Err()
 }
 
-// patient returns a context that ends a grace after ctx, or with Close. With deadlines, that of ctx is kept.
+// patient returns a context that ends a grace after ctx, or with Close.
 func (d *database) patient(ctx context.Context) (context.Context, context.CancelFunc) {
-	inner, cancel := context.WithCancel(d.life)
-	if deadline, ok := ctx.Deadline(); ok && d.deadlines {
-		cancel()
-		inner, cancel = context.WithDeadline(d.life, deadline)
+	return d.patience(ctx, false)
+}
+
+// patience is patient, and if it is to be punctual, without a grace after a deadline.
+func (d *database) patience(ctx context.Context, punctual bool) (context.Context, context.CancelFunc) {
+	inner, cancel := d.life, context.CancelFunc(nil)
+	if deadline, ok := ctx.Deadline(); ok && punctual {
+		inner, cancel = context.WithDeadline(inner, deadline)
+	} else {
+		inner, cancel = context.WithCancel(inner)
 	}
 	stop := context.AfterFunc(ctx, func() {
 		timer := time.AfterFunc(grace, cancel)

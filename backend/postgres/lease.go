@@ -50,7 +50,6 @@ func newLeases(d *database, connect connectFunc) *leases {
 		sweeper:    sweeper{database: d, sql: d.config.fill(sweepSQL)},
 		acquireSQL: d.config.fill(acquireSQL), renewSQL: d.config.fill(renewSQL), releaseSQL: d.config.fill(releaseSQL),
 	}
-	d.deadlines = true
 	if d.config.listen {
 		l.listener = newListener(connect)
 	}
@@ -110,7 +109,7 @@ func (l *leases) acquire(ctx context.Context, req anylock.Request) (anylock.Gran
 				answered = true
 				return row.Scan(&token, &holder, &remaining)
 			},
-			repeatable: true,
+			repeatable: true, punctual: true,
 		})
 		switch {
 		case err != nil:
@@ -166,8 +165,9 @@ func (l *leases) release(ctx context.Context, grants []anylock.Grant) []error {
 		results[i] = anylock.ErrLost
 	}
 	release := statement{
-		sql:  l.releaseSQL,
-		args: []any{names, ids, keys, releaseAsks},
+		sql:      l.releaseSQL,
+		args:     []any{names, ids, keys, releaseAsks},
+		punctual: true,
 		each: func(row pgx.CollectableRow) error {
 			var i int
 			var notified bool
