@@ -83,7 +83,7 @@ func classify(err error) error {
 	if strings.Contains(err.Error(), "server refused TLS connection") {
 		return anylock.Invalid(err, "the server does not speak TLS; switch it on there, or choose another sslmode=")
 	}
-	err = oneLine{err}
+	err = oneLineError{err}
 	code := sqlState(err)
 	if advice, ok := refusals[code]; ok {
 		return anylock.Invalid(err, advice)
@@ -94,12 +94,12 @@ func classify(err error) error {
 	return anylock.Unavailable(err)
 }
 
-// oneLine is an error whose text fits into a log: pgx lists the hosts that it has tried in lines of their own.
-type oneLine struct{ error }
+// oneLineError is an error whose text fits into a log: pgx lists the hosts that it has tried in lines of their own.
+type oneLineError struct{ error }
 
-func (e oneLine) Unwrap() error { return e.error }
+func (e oneLineError) Unwrap() error { return e.error }
 
-func (e oneLine) Error() string {
+func (e oneLineError) Error() string {
 	first, others, more := strings.Cut(e.error.Error(), "\n")
 	if !more {
 		return first
