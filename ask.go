@@ -37,10 +37,10 @@ func ask[T any](ctx context.Context, l *Locker, detached bool, call func(context
 		if answered {
 			return r, err
 		}
+		l.slow.note()
 		if ended(ctx) && !detached {
 			return none, errNoAnswer
 		}
-		l.slow.note()
 	}
 	bounded, cancel := context.WithTimeout(base, l.cfg.requestTimeout)
 	if detached {

@@ -244,6 +244,34 @@ func TestCallersDeadlineIsNotTheRequests(t *testing.T) {
 	}
 }
 
+// Each request that is cut off costs its driver a connection, so there is one, and not one for each caller in a hurry.
+func TestSlownessIsNoticedByCallersInAHurry(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
+		f.deadlines = true
+		var cut atomic.Int32
+		f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			end, _ := ctx.Deadline()
+			if time.Until(end) < 100*time.Millisecond {
+				cut.Add(1)
+				time.Sleep(time.Until(end))
+				return anylock.Grant{}, context.DeadlineExceeded
+			}
+			time.Sleep(100 * time.Millisecond)
+			return f.Backend.Acquire(ctx, r)
+		}
+		l := newLocker(t, f)
+		for range 5 {
+			ctx, cancel := context.WithTimeout(bg, 50*time.Millisecond)
+			_, err := l.Acquire(ctx, "x")
+			wantErr(t, err, context.DeadlineExceeded)
+			cancel()
+		}
+		if n := cut.Load(); n != 1 {
+			t.Errorf("%d requests were cut off", n)
+		}
+	})
+}
+
 func TestGrantThatCameTooLate(t *testing.T) {
 	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
 		f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {

@@ -50,8 +50,6 @@ type statement struct {
 	each func(pgx.CollectableRow) error // called for each row; nil: there are none
 	// repeatable: to run it twice is the same as once, so a connection that broke is no reason to give up.
 	repeatable bool
-	// punctual: it ends with the deadline of its context, as Description.Deadlines says. Others have a grace.
-	punctual bool
 	// begin is called when the statement is about to leave, each time.
 	begin func()
 }
@@ -128,7 +126,7 @@ func (d *database) once(ctx context.Context, s statement) (err error) {
 		}
 		conn.Release()
 	}()
-	ctx, cancel := d.patience(ctx, s.punctual)
+	ctx, cancel := d.patient(ctx)
 	defer cancel()
 	if s.begin != nil {
 		s.begin()
@@ -176,17 +174,7 @@ func collect(rows pgx.Rows, err error, each func(pgx.CollectableRow) error) erro
 
 // patient returns a context that ends a grace after ctx, or with Close.
 func (d *database) patient(ctx context.Context) (context.Context, context.CancelFunc) {
-	return d.patience(ctx, false)
-}
-
-// patience is patient, and if it is to be punctual, without a grace after a deadline.
-func (d *database) patience(ctx context.Context, punctual bool) (context.Context, context.CancelFunc) {
-	inner, cancel := d.life, context.CancelFunc(nil)
-	if deadline, ok := ctx.Deadline(); ok && punctual {
-		inner, cancel = context.WithDeadline(inner, deadline)
-	} else {
-		inner, cancel = context.WithCancel(inner)
-	}
+	inner, cancel := context.WithCancel(d.life)
 	stop := context.AfterFunc(ctx, func() {
 		timer := time.AfterFunc(grace, cancel)
 		context.AfterFunc(inner, func() { timer.Stop() })

@@ -85,7 +85,6 @@ func (l *leases) describe() anylock.Description {
 			Survives:  anylock.HolderCrash | anylock.HolderPartition | anylock.StoreRestart | oneServer,
 		},
 		MinTTL: leaseMinTTL, MaxTTL: leaseMaxTTL, MaxBatch: leaseBatch,
-		Deadlines: true,
 	}
 }
 
@@ -109,7 +108,7 @@ func (l *leases) acquire(ctx context.Context, req anylock.Request) (anylock.Gran
 				answered = true
 				return row.Scan(&token, &holder, &remaining)
 			},
-			repeatable: true, punctual: true,
+			repeatable: true,
 		})
 		switch {
 		case err != nil:
@@ -165,9 +164,8 @@ func (l *leases) release(ctx context.Context, grants []anylock.Grant) []error {
 		results[i] = anylock.ErrLost
 	}
 	release := statement{
-		sql:      l.releaseSQL,
-		args:     []any{names, ids, keys, releaseAsks},
-		punctual: true,
+		sql:  l.releaseSQL,
+		args: []any{names, ids, keys, releaseAsks},
 		each: func(row pgx.CollectableRow) error {
 			var i int
 			var notified bool

@@ -24,23 +24,27 @@ const (
 	maxBackoff  = time.Second
 )
 
+// subscriber makes a subscription that opens nothing yet, and says at which server it will be.
+type subscriber func(context.Context) (sub *redis.PubSub, address string, err error)
+
 // listener hears of releases over one subscriber connection, which is there only while somebody watches.
 //
 // One goroutine sends SUBSCRIBE and UNSUBSCRIBE, and for one channel the next only after the one before was answered, so
 // they cannot overtake each other. go-redis would reconnect by itself, but silently and without noticing a dead
 // connection; so at any trouble the connection is dropped, a new one is made, and all who watch are woken.
 type listener struct {
-	subscriber func(context.Context) (*redis.PubSub, error) // opens nothing yet
+	subscriber subscriber
 	classify   func(error) error
 	ctx        context.Context //nolint:containedctx // the life of the listener
 	cancel     context.CancelFunc
 	running    sync.WaitGroup
 
-	mu     sync.Mutex
-	topics map[string]*topic // by channel
-	alive  bool              // the goroutine is there
-	broken error             // the last attempt to connect failed, and the next is not due yet
-	joined chan struct{}     // there are fresh topics
+	mu      sync.Mutex
+	address string            // of the server that it listens at
+	topics  map[string]*topic // by channel
+	alive   bool              // the goroutine is there
+	broken  error             // the last attempt to connect failed, and the next is not due yet
+	joined  chan struct{}     // there are fresh topics
 }
 
 type topicState int
@@ -77,9 +81,9 @@ type watcher struct {
 	stop func() bool
 }
 
-func newListener(subscriber func(context.Context) (*redis.PubSub, error), classify func(error) error) *listener {
+func newListener(s subscriber, classify func(error) error) *listener {
 	l := &listener{
-		subscriber: subscriber, classify: classify,
+		subscriber: s, classify: classify,
 		topics: make(map[string]*topic), joined: make(chan struct{}, 1),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -139,10 +143,13 @@ func (l *listener) leave(t *topic, w *watcher) {
 	}
 }
 
-// count is how many receivers of a message this listener is: one or none.
-func (l *listener) count(channel string) int64 {
+// count is how many of the receivers that a server has counted this listener is: one or none.
+func (l *listener) count(channel, address string) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.address != address {
+		return 0
+	}
 	if t := l.topics[channel]; t != nil && t.state != fresh {
 		return 1
 	}
@@ -240,11 +247,14 @@ func (l *listener) retry() bool {
 // the server has answered on it at all.
 func (l *listener) serve() (healthy bool, err error) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	sub, err := l.subscriber(ctx)
+	sub, address, err := l.subscriber(ctx)
 	if err != nil {
 		cancel()
 		return false, err
 	}
+	l.mu.Lock()
+	l.address = address
+	l.mu.Unlock()
 	var reader sync.WaitGroup
 	var heard, heardEver atomic.Bool
 	defer func() {

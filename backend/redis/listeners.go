@@ -19,7 +19,7 @@ type listeners struct {
 
 	mu     sync.Mutex
 	closed bool
-	at     map[string]*listener // by address; "" is the only server
+	at     map[string]*listener // by the address that the server had at first; "" is the only one
 }
 
 func newListeners(client redis.UniversalClient, classify func(error) error) *listeners {
@@ -59,7 +59,7 @@ func (l *listeners) count(ctx context.Context, k keys) int64 {
 	if at == nil {
 		return 0
 	}
-	return at.count(k.channel)
+	return at.count(k.channel, address)
 }
 
 // address is that of the server which has a lock.
@@ -76,12 +76,12 @@ func (l *listeners) address(ctx context.Context, k keys) (string, error) {
 
 // subscriber makes subscriptions at the server that has a lock at that time: a master that has failed is not waited for
 // when there is another.
-func (l *listeners) subscriber(k keys) func(context.Context) (*redis.PubSub, error) {
+func (l *listeners) subscriber(k keys) subscriber {
 	if l.cluster == nil {
-		return func(ctx context.Context) (*redis.PubSub, error) { return l.client.Subscribe(ctx), nil }
+		return func(ctx context.Context) (*redis.PubSub, string, error) { return l.client.Subscribe(ctx), "", nil }
 	}
 	again := false
-	return func(ctx context.Context) (*redis.PubSub, error) {
+	return func(ctx context.Context) (*redis.PubSub, string, error) {
 		if again {
 			l.cluster.ReloadState(ctx)
 		}
@@ -90,9 +90,9 @@ func (l *listeners) subscriber(k keys) func(context.Context) (*redis.PubSub, err
 		defer cancel()
 		node, err := l.cluster.MasterForKey(ctx, k.lock)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		return node.Subscribe(ctx), nil
+		return node.Subscribe(ctx), node.Options().Addr, nil
 	}
 }
 
