@@ -17,7 +17,8 @@ type Request struct {
 	Name string
 	// ID names this acquisition: fresh and random, at least 128 bits, only the letters A-Z and 2-7, of one fixed length.
 	// An Acquire repeated with the same ID must find its own lock again and answer with the same token. An ID that was
-	// released is not used again; a store that remembers it may refuse a request that comes late with [ErrLost].
+	// released is not used again: its request that the network delivers later must not leave a lock. A store that
+	// remembers the ID refuses it with [ErrLost].
 	ID string
 	// TTL is what the store should grant, already checked against MinTTL and MaxTTL. Rounding is up.
 	TTL time.Duration

@@ -158,6 +158,51 @@ var cancellationCases = []testCase{
 		},
 	},
 	{
+		name:    "late-request-is-refused", // B13 B19
+		promise: "A request that the network delivers after its caller has gone, and after the undo, leaves no lock.",
+		needs:   []need{needStall},
+		check: func(t *tester) {
+			undone := make(chan struct{}, 1)
+			name := t.name("n")
+			c, _ := t.probe(t.client(), func(p *probe) {
+				inner := p.release
+				p.release = func(ctx context.Context, grants []anylock.Grant) []error {
+					errs := inner(ctx, grants)
+					if grants[0].Name == name && !errors.Is(errs[0], anylock.ErrUnavailable) {
+						select {
+						case undone <- struct{}{}:
+						default:
+						}
+					}
+					return errs
+				}
+			})
+			a, b := t.peerOn(c, anylock.WithTTL(t.long)), t.peer()
+			a.release(a.try(t.name("another"))) // so that a connection is there
+			for staged, tries := 0, 0; staged < 2; tries++ {
+				drain(undone)
+				a.Stall()
+				ctx, cancel := context.WithTimeout(t.ctx, 50*time.Millisecond)
+				l, err := a.Acquire(ctx, name)
+				cancel()
+				if err == nil { // on a connection that was opened since
+					a.Heal()
+					a.release(l)
+					if tries > 20 {
+						t.Fatalf("no request could be stalled")
+					}
+					continue
+				}
+				t.wants(err, context.DeadlineExceeded)
+				t.ends(undone, 10*time.Second, "the undo")
+				a.Heal()
+				time.Sleep(300 * time.Millisecond) // it arrives
+				b.free(name, 0, "after a late request")
+				staged++
+			}
+		},
+	},
+	{
 		name:    "late-answer-is-undone", // B13 B19
 		promise: "A cancelled acquire returns at once, and what the store grants later is undone.",
 		check: func(t *tester) {

@@ -21,6 +21,9 @@ type Client struct {
 	DropReply func()
 	// Slow delays every reply by d until Slow(0).
 	Slow func(d time.Duration)
+	// Stall keeps what is sent to the store on the connections that are open now, and delivers it at Heal; new connections
+	// pass, so their requests overtake those.
+	Stall func()
 
 	// Close, if set, is called once after Backend.Close, for what the backend does not own: connections, proxies.
 	Close func()
@@ -76,6 +79,7 @@ var (
 	needCut       = need{"Client.Cut and Heal", func(s *suite) bool { return s.client.Cut != nil && s.client.Heal != nil }}
 	needDropReply = need{"Client.DropReply", func(s *suite) bool { return s.client.DropReply != nil }}
 	needSlow      = need{"Client.Slow", func(s *suite) bool { return s.client.Slow != nil }}
+	needStall     = need{"Client.Stall and Heal", func(s *suite) bool { return s.client.Stall != nil && s.client.Heal != nil }}
 	needSteal     = need{"Harness.Steal", func(s *suite) bool { return s.Steal != nil }}
 	needTold      = need{"Harness.TellsLoss", func(s *suite) bool { return s.TellsLoss }}
 	needForeign   = need{"Harness.Foreign", func(s *suite) bool { return s.Foreign != nil }}

@@ -110,7 +110,7 @@ func harness(t *testing.T, s *containers.Server, params ...string) conformance.H
 			network := containers.NewNetwork(scope)
 			b, err := postgres.Open(ctx, urlAt(s, network.Addr(t, s.Addr()), params...))
 			return conformance.Client{
-				Backend: b, Close: scope.end, Cut: network.Cut, Heal: network.Heal, Slow: network.Slow,
+				Backend: b, Close: scope.end, Cut: network.Cut, Heal: network.Heal, Slow: network.Slow, Stall: network.Stall,
 				DropReply: func() { network.DropReply("") },
 			}, err
 		},

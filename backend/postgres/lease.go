@@ -22,6 +22,9 @@ var renewSQL string
 //go:embed sql/release.sql
 var releaseSQL string
 
+//go:embed sql/refuse.sql
+var refuseSQL string
+
 const (
 	leaseMinTTL = 10 * time.Millisecond
 	leaseMaxTTL = 10 * 365 * 24 * time.Hour
@@ -29,6 +32,9 @@ const (
 
 	// releaseAsks is for how many names a release finds out whether anybody waits.
 	releaseAsks = 50
+
+	// remembers is how many of the IDs that ended last a lock knows, so that it refuses their requests.
+	remembers = 4
 
 	// standBack is in which time those who wait hear of a release and make their attempt.
 	standBack = 3 * time.Millisecond
@@ -41,14 +47,15 @@ type leases struct {
 	listener *listener // nil: waiters poll
 	courtesy courtesy.Courtesy
 
-	acquireSQL, renewSQL, releaseSQL string
+	acquireSQL, renewSQL, releaseSQL, refuseSQL string
 }
 
 func newLeases(d *database, connect connectFunc) *leases {
 	l := &leases{
 		database:   d,
 		sweeper:    sweeper{database: d, sql: d.config.fill(sweepSQL)},
-		acquireSQL: d.config.fill(acquireSQL), renewSQL: d.config.fill(renewSQL), releaseSQL: d.config.fill(releaseSQL),
+		acquireSQL: d.config.fill(acquireSQL), renewSQL: d.config.fill(renewSQL),
+		releaseSQL: d.config.fill(releaseSQL), refuseSQL: d.config.fill(refuseSQL),
 	}
 	if d.config.listen {
 		l.listener = newListener(connect)
@@ -99,14 +106,14 @@ func (l *leases) acquire(ctx context.Context, req anylock.Request) (anylock.Gran
 		var from time.Time
 		var token, remaining int64
 		var holder string
-		answered := false
+		answered, over := false, false
 		err := l.run(ctx, statement{
 			sql:   l.acquireSQL,
 			args:  []any{name, req.ID, ttl.Microseconds(), req.Holder, int64(max(req.MinToken, 0))},
 			begin: func() { from = time.Now() },
 			each: func(row pgx.CollectableRow) error {
 				answered = true
-				return row.Scan(&token, &holder, &remaining)
+				return row.Scan(&token, &holder, &remaining, &over)
 			},
 			repeatable: true,
 		})
@@ -115,6 +122,8 @@ func (l *leases) acquire(ctx context.Context, req anylock.Request) (anylock.Gran
 			return anylock.Grant{}, err
 		case token > 0:
 			return anylock.Grant{Name: req.Name, ID: req.ID, Token: anylock.Token(token), TTL: ttl, From: from}, nil
+		case over:
+			return anylock.Grant{}, fmt.Errorf("this attempt was released before it arrived: %w", anylock.ErrLost)
 		case answered && remaining > 0:
 			return anylock.Grant{}, &anylock.HeldError{Holder: holder, RetryAfter: time.Duration(remaining) * time.Microsecond}
 		}
@@ -165,7 +174,7 @@ func (l *leases) release(ctx context.Context, grants []anylock.Grant) []error {
 	}
 	release := statement{
 		sql:  l.releaseSQL,
-		args: []any{names, ids, keys, releaseAsks},
+		args: []any{names, ids, keys, releaseAsks, remembers * len(ids[0])},
 		each: func(row pgx.CollectableRow) error {
 			var i int
 			var notified bool
@@ -190,8 +199,23 @@ func (l *leases) release(ctx context.Context, grants []anylock.Grant) []error {
 		}
 		return results
 	}
+	l.refuse(ctx, grants, results)
 	l.sweeper.sometimes()
 	return results
+}
+
+// refuse sees to it that what was released without being there is not granted when it arrives late. To fail is no matter:
+// that lock would stay until it expires.
+func (l *leases) refuse(ctx context.Context, grants []anylock.Grant, results []error) {
+	var names, ids []string
+	for i, err := range results {
+		if err != nil {
+			names, ids = append(names, l.config.prefix+grants[i].Name), append(ids, grants[i].ID)
+		}
+	}
+	if len(names) > 0 {
+		_ = l.run(ctx, statement{sql: l.refuseSQL, args: []any{names, ids, remembers * len(ids[0])}, repeatable: true})
+	}
 }
 
 // scanPosition reads a row that begins with a position among n, counted from 1.

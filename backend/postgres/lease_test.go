@@ -488,3 +488,51 @@ func TestWatchDuringAnOutage(t *testing.T) {
 	must(0, b.Release(ctx10(t), []anylock.Grant{g})[0])(t)
 	woken("a release after the outage")
 }
+
+// What the network delivers after its release, as when a partition heals, must not take a lock that nobody would give back.
+func TestLateRequestIsRefused(t *testing.T) {
+	s := server(t)
+	b := open(t, urlOf(s, freshSchema(t, s)))
+	release := func(r anylock.Request, want error) {
+		t.Helper()
+		if err := b.Release(ctx10(t), []anylock.Grant{{Name: r.Name, ID: r.ID}})[0]; !errors.Is(err, want) {
+			t.Fatalf("release: %v", err)
+		}
+	}
+	refused := func(r anylock.Request) {
+		t.Helper()
+		if _, err := b.Acquire(ctx10(t), r); !errors.Is(err, anylock.ErrLost) {
+			t.Fatalf("a late request: %v", err)
+		}
+	}
+	// The name is new to the store; then it is free.
+	for range 2 {
+		late := request("n")
+		release(late, anylock.ErrLost)
+		refused(late)
+	}
+	// The request was granted when it was sent for the second time.
+	first := request("n")
+	g := must(b.Acquire(ctx10(t), first))(t)
+	release(first, nil)
+	refused(first)
+	// Another has the lock, and keeps it.
+	holder, late := request("n"), request("n")
+	next := must(b.Acquire(ctx10(t), holder))(t)
+	if next.Token <= g.Token {
+		t.Errorf("token %d after %d", next.Token, g.Token)
+	}
+	release(late, anylock.ErrLost)
+	if r := b.Renew(ctx10(t), []anylock.Grant{next})[0]; r.Err != nil {
+		t.Errorf("the holder's renewal: %v", r.Err)
+	}
+	refused(late)
+	release(holder, nil)
+	refused(late)
+	// Two requests for one lock in one batch.
+	one, two := request("n"), request("n")
+	b.Release(ctx10(t), []anylock.Grant{{Name: "n", ID: one.ID}, {Name: "n", ID: two.ID}})
+	refused(one)
+	refused(two)
+	must(b.Acquire(ctx10(t), request("n")))(t)
+}

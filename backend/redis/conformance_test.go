@@ -124,7 +124,7 @@ func harness(t *testing.T, connect func(dialFunc) redis.UniversalClient) conform
 				return conformance.Client{}, err
 			}
 			return conformance.Client{
-				Backend: b, Cut: network.Cut, Heal: network.Heal, Slow: network.Slow,
+				Backend: b, Cut: network.Cut, Heal: network.Heal, Slow: network.Slow, Stall: network.Stall,
 				DropReply: func() { network.DropReply("evalsha") },
 				Close:     func() { network.Close(); _ = client.Close() },
 			}, nil

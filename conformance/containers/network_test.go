@@ -155,6 +155,24 @@ func TestHeldRequestArrivesAfterItsSenderGaveUp(t *testing.T) {
 	waitFor(t, "the held SET", func() bool { return n.value(t) == "late" })
 }
 
+func TestStalledRequestIsOvertaken(t *testing.T) {
+	ctx := context10s(t)
+	n := newOnNetwork(t)
+	succeed(t, "PING", n.client.Ping(ctx))
+	n.network.Stall()
+	cmdCtx, cancel := context.WithTimeout(ctx, short)
+	defer cancel()
+	if err := n.client.Set(cmdCtx, n.key, "late", 0).Err(); !isTimeout(err) {
+		t.Fatalf("SET on a stalled connection: %v, want a timeout", err)
+	}
+	succeed(t, "SET on a new connection", n.client.Set(ctx, n.key, "second", 0))
+	if got := n.value(t); got != "second" {
+		t.Fatalf("the stalled SET arrived at once: %q", got)
+	}
+	n.network.Heal()
+	waitFor(t, "the stalled SET", func() bool { return n.value(t) == "late" })
+}
+
 func TestDropReplyCarriesTheRequestOut(t *testing.T) {
 	ctx := context10s(t)
 	n := newOnNetwork(t)

@@ -47,6 +47,7 @@ type connection struct {
 	path *path
 
 	broken   bool // to be closed: it has lost something
+	stalled  bool // what is sent to the server has to wait
 	asked    bool // a request has passed and no reply since
 	dropping bool // the reply to a request that has passed is to be dropped
 }
@@ -196,7 +197,7 @@ func (f *flow) judge(chunk *stream.StreamChunk) (verdict, time.Duration, <-chan 
 	switch {
 	case n.closed:
 		return hangUp, 0, nil
-	case n.cut && end, n.held && !n.cut:
+	case n.cut && end, n.held && !n.cut, f.conn.stalled && !f.replies:
 		return wait, 0, n.changed
 	case n.cut:
 		f.conn.broken = true
