@@ -15,7 +15,7 @@ const (
 	maxTTL   = 10 * 365 * 24 * time.Hour
 	maxBatch = 1000
 
-	standBack = time.Millisecond
+	standBack = 2 * time.Millisecond
 )
 
 // Backend is a client of a [Store].

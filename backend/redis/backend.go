@@ -25,8 +25,9 @@ const (
 	maxBatch = 500
 	// maxToken is the greatest whole number that is exact in a script.
 	maxToken = 1<<53 - 1
-	// standBack is in which time those who wait hear of a release and make their attempt.
-	standBack = time.Millisecond
+	// standBack is in which time those who wait hear of a release and make their attempt: they are spread over the first
+	// half of it.
+	standBack = 2 * time.Millisecond
 )
 
 // Backend keeps locks in Redis or Valkey.
