@@ -62,6 +62,7 @@
 //
 // # Server settings
 //
-// None has to be changed. max_connections must leave room for conns and 4 more of each process, in mode lease for 5. synchronous_commit=off is
-// overridden where it would lose a grant; fsync=off is not. docs/backends/postgres.md has more, with the schema.
+// None has to be changed. max_connections must leave room for conns and 4 more of each process, in mode lease for 5.
+// synchronous_commit=off is overridden where it would lose a grant; fsync=off is not. docs/backends/postgres.md has more,
+// with the schema.
 package postgres

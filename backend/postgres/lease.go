@@ -11,6 +11,7 @@ import (
 
 	"github.com/anylock/anylock"
 	"github.com/anylock/anylock/backend/internal/courtesy"
+	"github.com/anylock/anylock/backend/internal/gate"
 )
 
 //go:embed sql/acquire.sql
@@ -123,7 +124,7 @@ func (l *leases) acquire(ctx context.Context, req anylock.Request) (anylock.Gran
 		case token > 0:
 			return anylock.Grant{Name: req.Name, ID: req.ID, Token: anylock.Token(token), TTL: ttl, From: from}, nil
 		case over:
-			return anylock.Grant{}, fmt.Errorf("this attempt was released before it arrived: %w", anylock.ErrLost)
+			return anylock.Grant{}, gate.ErrTooLate
 		case answered && remaining > 0:
 			return anylock.Grant{}, &anylock.HeldError{Holder: holder, RetryAfter: time.Duration(remaining) * time.Microsecond}
 		}

@@ -72,7 +72,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Backend, error) {
 	if err := b.config.check(); err != nil {
 		return nil, err
 	}
-	b.listeners = newListeners(client, b.classify)
+	b.listeners = newListeners(client, b.cluster, b.classify)
 	return b, nil
 }
 
@@ -153,7 +153,7 @@ func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Gra
 	case 0:
 		return anylock.Grant{}, &anylock.HeldError{Holder: text(reply, 2), RetryAfter: retryAfter(number(reply, 1))}
 	case 2:
-		return anylock.Grant{}, fmt.Errorf("this attempt was released before it arrived: %w", anylock.ErrLost)
+		return anylock.Grant{}, gate.ErrTooLate
 	case 3:
 		return anylock.Grant{}, anylock.Invalidf("the lock's counter has passed %d, beyond which Redis does not count exactly; "+
 			"something else has written it", int64(maxToken))

@@ -56,8 +56,8 @@
 // # Costs
 //
 // Acquire and release are one round trip each, and a backend's first acquire one more. Renewing or releasing many is one
-// pipeline for 500. Watching takes one connection for all names, which is there while somebody watches, and one round
-// trip for a name that is new to it. In a cluster every PUBLISH goes to all nodes.
+// pipeline for 500. Watching takes one connection for all names (in a cluster, one to each master), which is there while
+// somebody watches, and one round trip for a name that is new to it. In a cluster every PUBLISH goes to all nodes.
 //
 // # Clients of your own
 //

@@ -22,8 +22,7 @@ type listeners struct {
 	at     map[string]*listener // by the address that the server had at first; "" is the only one
 }
 
-func newListeners(client redis.UniversalClient, classify func(error) error) *listeners {
-	cluster, _ := client.(*redis.ClusterClient)
+func newListeners(client redis.UniversalClient, cluster *redis.ClusterClient, classify func(error) error) *listeners {
 	return &listeners{client: client, cluster: cluster, classify: classify, at: make(map[string]*listener)}
 }
 

@@ -18,8 +18,8 @@ import (
 // client and nobody else's. Plug [Network.DialContext] into the client's driver, or give [Network.Addr] to a client that
 // takes addresses only, such as another process.
 //
-// There are seven faults. Cut, Hold, Stall and Slow are states, which last until [Network.Heal]; DropReply and Disconnect happen
-// once. A Network may be used from several goroutines.
+// There are six faults. Cut, Hold, Stall and Slow are states, which last until [Network.Heal]; DropReply and Disconnect
+// happen once. A Network may be used from several goroutines.
 type Network struct {
 	server *toxiproxy.ApiServer
 
@@ -83,7 +83,9 @@ func (n *Network) Hold() { n.change(func() { n.held = true }) }
 
 // Stall keeps what is sent from now on to servers, on the connections that are open, and delivers it at Heal, as after the
 // loss of a packet. New connections pass: their requests overtake those.
-func (n *Network) Stall() { n.eachConnection(func(c *connection) { c.stalled = true }) }
+func (n *Network) Stall() {
+	n.change(func() { n.eachConnection(func(c *connection) { c.stalled = true }) })
+}
 
 // Slow delays everything that servers send by d. Requests arrive at once; Slow(0) ends it.
 func (n *Network) Slow(d time.Duration) { n.change(func() { n.slow = d }) }
@@ -94,23 +96,16 @@ func (n *Network) Slow(d time.Duration) { n.change(func() { n.slow = d }) }
 func (n *Network) DropReply(request string) { n.change(func() { n.drop = &request }) }
 
 // Disconnect closes all open connections once; new ones pass.
-func (n *Network) Disconnect() { n.eachConnection(func(c *connection) { c.broken = true }) }
-
-// eachConnection changes the open connections.
-func (n *Network) eachConnection(do func(*connection)) {
-	n.change(func() {
-		for _, path := range n.paths {
-			for conn := range path.conns {
-				do(conn)
-			}
-		}
-	})
+func (n *Network) Disconnect() {
+	n.change(func() { n.eachConnection(func(c *connection) { c.broken = true }) })
 }
 
 // Heal ends all faults, also a DropReply that has not happened yet.
 func (n *Network) Heal() {
-	n.eachConnection(func(c *connection) { c.stalled = false })
-	n.change(func() { n.cut, n.held, n.slow, n.drop = false, false, 0, nil })
+	n.change(func() {
+		n.cut, n.held, n.slow, n.drop = false, false, 0, nil
+		n.eachConnection(func(c *connection) { c.stalled = false })
+	})
 }
 
 // RoundTrips counts the times that a server answered something that this client sent, on all connections so far. What a
@@ -128,6 +123,15 @@ func (n *Network) change(do func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.announce(do)
+}
+
+// eachConnection goes through the open connections, within a change.
+func (n *Network) eachConnection(do func(*connection)) {
+	for _, path := range n.paths {
+		for conn := range path.conns {
+			do(conn)
+		}
+	}
 }
 
 func (n *Network) announce(do func()) {

@@ -3,10 +3,14 @@ package gate
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/anylock/anylock"
 )
+
+// ErrTooLate refuses a request of an ID that the store remembers to have ended.
+var ErrTooLate = fmt.Errorf("this attempt was released before it arrived: %w", anylock.ErrLost)
 
 // Gate is open until Close. It is safe for concurrent use.
 type Gate struct{ closed atomic.Bool }
