@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/anylock/anylock/internal/bootclock"
 )
 
 // acquisition is one call of Acquire or TryAcquire, until it has a lease or gives up.
@@ -76,8 +78,8 @@ func (a *acquisition) run(opts []AcquireOption) (*Lease, error) {
 
 // inFront gets a lease for the one in front of the local queue, or leaves it.
 func (a *acquisition) inFront() (lease *Lease, err error) {
-	a.background.begin() // Close waits for what is found out here, to undo it
-	defer a.background.done()
+	a.background.Begin() // Close waits for what is found out here, to undo it
+	defer a.background.Done()
 	defer func() {
 		if lease == nil {
 			a.queue.leave(a.name)
@@ -165,7 +167,7 @@ func (a *acquisition) attempt(queued bool) (*Lease, error) {
 		Name: a.name, ID: a.id, TTL: a.cfg.ttl, Wait: queued,
 		Holder: a.cfg.holder, MinToken: a.cfg.minToken, Lost: lease.lostInStore,
 	}
-	sent, slept := time.Now(), suspendedLately()
+	sent, slept := time.Now(), bootclock.SuspendedLately()
 	call := func(ctx context.Context) (Grant, error) { return a.backend.Acquire(ctx, request) }
 	late := func(g Grant, err error) {
 		if err == nil || isUnknown(err) {
@@ -259,7 +261,7 @@ func (a *acquisition) begin(lease *Lease, g Grant, slept time.Duration) (*Lease,
 	if !a.cfg.noRenewal {
 		interval := lease.renewInterval()
 		first := time.Duration(float64(interval) * (0.8 + 0.2*rand.Float64()))
-		a.renewals.add(lease, g.From.Add(first), renewSlack(interval))
+		a.renewals.Add(lease, g.From.Add(first), renewSlack(interval))
 	}
 	return lease, nil
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/anylock/anylock/internal/background"
 )
 
 const (
@@ -62,7 +64,7 @@ func askAside[T any](ctx context.Context, l *Locker, cancel func(), leave, stop 
 		result T
 		err    error
 	}
-	got, ok := aside(ctx, &l.background, leave, stop, func() answer {
+	got, ok := background.Call(ctx, &l.background, leave, stop, func() answer {
 		r, err := call(ctx)
 		if err != nil && isUnknown(err) && ended(ctx) {
 			err = errNoAnswer

@@ -1,6 +1,11 @@
 package anylock
 
-import "time"
+import (
+	"log/slog"
+	"time"
+
+	"github.com/anylock/anylock/internal/logthrottle"
+)
 
 // Event is what a hook is told.
 type Event struct {
@@ -52,4 +57,10 @@ func (l *Locker) tell(hook func(Event), events ...Event) {
 			l.call(hook, e)
 		}
 	}()
+}
+
+// troubles are what an operator should see in the log.
+type troubles struct {
+	logger            *slog.Logger
+	renewFailed, lost logthrottle.Kind
 }

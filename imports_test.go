@@ -58,8 +58,11 @@ func forbidden(pkg, imported string) string {
 		return ""
 	case strings.HasPrefix(imported, "github.com/testcontainers/") && !strings.HasPrefix(pkg, module+"/conformance/containers"):
 		return "only tests and conformance/containers may"
-	case pkg == module:
-		return "the root package is standard library only"
+	case pkg == module, strings.HasPrefix(pkg, module+"/internal/"):
+		if strings.HasPrefix(imported, module+"/internal/") {
+			return ""
+		}
+		return "the root package, with its internal ones, is standard library only"
 	case path.Dir(pkg) == module+"/backend":
 		if imported == module || strings.HasPrefix(imported, module+"/backend/internal/") {
 			return ""
@@ -78,6 +81,7 @@ func TestImportRulesCatch(t *testing.T) {
 	for _, c := range [][2]string{
 		{module, "github.com/redis/go-redis/v9"},
 		{module, module + "/backend/memory"},
+		{module + "/internal/scheduler", "golang.org/x/sync"},
 		{module + "/backend/redis", "github.com/jackc/pgx/v5"},
 		{module + "/backend/memory", "github.com/redis/go-redis/v9"},
 		{module + "/conformance", "github.com/testcontainers/testcontainers-go"},

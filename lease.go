@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/anylock/anylock/internal/bootclock"
+	"github.com/anylock/anylock/internal/scheduler"
 )
 
 // Lease is one acquisition of a lock. All methods may be called from many goroutines. A nil Lease is not held: its
@@ -43,7 +46,7 @@ type Lease struct {
 	told      bool          // a hook was told how it ended
 	result    error         // of the release, once released
 
-	renewal job
+	renewal scheduler.Job
 }
 
 // Name returns the lock's name.
@@ -78,7 +81,7 @@ func (l *Lease) Deadline() time.Time {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.window.end.Add(-sleepBetween(l.window.slept, suspended()))
+	return l.window.end.Add(-bootclock.Between(l.window.slept, bootclock.Suspended()))
 }
 
 // Err returns nil while the lease may be trusted. After that it returns an error that matches [ErrLost], [ErrReleased]
@@ -260,7 +263,7 @@ func (l *Lease) end(err error) error {
 	for _, cancel := range contexts {
 		cancel(err)
 	}
-	l.locker.renewals.remove(l)
+	l.locker.renewals.Remove(l)
 	if errors.Is(err, ErrLost) {
 		l.locker.lost(l, err)
 	}
@@ -346,7 +349,7 @@ func (l *Lease) endRenewal() {
 	}
 }
 
-// renewed moves the window. slept is suspended() from before the request left.
+// renewed moves the window. slept is bootclock.Suspended() from before the request left.
 func (l *Lease) renewed(r Renewal, slept time.Duration) {
 	if r.TTL <= 0 {
 		r.TTL = l.grant.TTL
@@ -363,7 +366,7 @@ func (l *Lease) renewed(r Renewal, slept time.Duration) {
 	}
 }
 
-// windowOf is the trust window of a grant or renewal; slept is suspended() from before its request left.
+// windowOf is the trust window of a grant or renewal; slept is bootclock.Suspended() from before its request left.
 func (l *Lease) windowOf(from time.Time, ttl, slept time.Duration) window {
 	return window{end: from.Add(ttl - l.margin), slept: slept}
 }

@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/anylock/anylock/internal/background"
+	"github.com/anylock/anylock/internal/bootclock"
+	"github.com/anylock/anylock/internal/scheduler"
 )
 
 // Locker acquires locks in one store. It is safe for concurrent use; a process needs one for each store.
@@ -17,13 +21,13 @@ type Locker struct {
 	queue   queue
 	closing chan struct{} // closed by Close
 
-	renewals   agenda[*Lease]
-	undoings   agenda[*undoing]
-	background tracker // calls aside, also those left behind
+	renewals   scheduler.Scheduler[*Lease]
+	undoings   scheduler.Scheduler[*undoing]
+	background background.Group // calls aside, also those left behind
 	slow       slowness
-	alarms     alarms
+	troubles   troubles
 	races      races
-	slept      time.Duration // suspended() as the agenda of renewals saw it last
+	slept      time.Duration // bootclock.Suspended() as the scheduler of renewals saw it last
 
 	closeOnce sync.Once
 	closed    chan struct{} // closed when Close is done
@@ -45,15 +49,15 @@ func New(b Backend, opts ...Option) (*Locker, error) {
 	if err := l.cfg.check(l.desc); err != nil {
 		return nil, l.error("new", "", err)
 	}
-	l.alarms.logger = l.cfg.logger.With("backend", l.desc.Name)
-	l.slept = suspended()
-	l.renewals = agenda[*Lease]{
-		job: func(lease *Lease) *job { return &lease.renewal }, run: l.renewBatch, tick: l.checkSleep,
-		batch: max(l.desc.MaxBatch, 1), workers: 8,
+	l.troubles.logger = l.cfg.logger.With("backend", l.desc.Name)
+	l.slept = bootclock.Suspended()
+	l.renewals = scheduler.Scheduler[*Lease]{
+		Job: func(lease *Lease) *scheduler.Job { return &lease.renewal }, Run: l.renewBatch, Tick: l.checkSleep,
+		Batch: max(l.desc.MaxBatch, 1), Workers: 8,
 	}
-	l.undoings = agenda[*undoing]{
-		job: func(u *undoing) *job { return &u.job }, run: l.undoBatch,
-		batch: max(l.desc.MaxBatch, 1), workers: 4,
+	l.undoings = scheduler.Scheduler[*undoing]{
+		Job: func(u *undoing) *scheduler.Job { return &u.job }, Run: l.undoBatch,
+		Batch: max(l.desc.MaxBatch, 1), Workers: 4,
 	}
 	return l, nil
 }
@@ -117,7 +121,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.closeOnce.Do(func() {
 		leases := l.queue.close()
 		close(l.closing)
-		l.renewals.stop()
+		l.renewals.Stop()
 		go func() {
 			defer close(l.closed)
 			l.closeErr = l.shutDown(leases)
@@ -139,12 +143,12 @@ func (l *Locker) shutDown(leases []*Lease) error {
 	}
 	err := l.releaseAll(ctx, leases)
 	l.settle(ctx) // what is unknown, as long as the backend is open
-	for _, u := range l.undoings.stop() {
+	for _, u := range l.undoings.Stop() {
 		l.notUndone(u, ErrClosed)
 	}
 	last, cancel := context.WithTimeout(context.Background(), l.cfg.requestTimeout)
 	defer cancel()
-	closeErr, ok := aside(last, &l.background, nil, nil, l.backend.Close, func(error) {})
+	closeErr, ok := background.Call(last, &l.background, nil, nil, l.backend.Close, func(error) {})
 	if !ok {
 		closeErr = Unavailable(errors.New("the backend does not close"))
 	}

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/anylock/anylock/internal/background"
 )
 
 // release tells the store that a lease, which has ended here, is over.
 func (l *Locker) release(ctx context.Context, lease *Lease) error {
-	l.background.begin()
-	defer l.background.done()
+	l.background.Begin()
+	defer l.background.Done()
 	for {
 		lease.mu.Lock()
 		if lease.released {
@@ -87,7 +89,7 @@ func (l *Locker) tellStore(ctx context.Context, grants []Grant, leases []*Lease)
 
 // tellStoreAside is tellStore for a batch in the background. Answers that come after ctx has ended count all the same.
 func (l *Locker) tellStoreAside(ctx context.Context, grants []Grant, leases []*Lease) []error {
-	errs, ok := aside(ctx, &l.background, nil, nil, func() []error { return l.tellStore(ctx, grants, leases) }, func([]error) {})
+	errs, ok := background.Call(ctx, &l.background, nil, nil, func() []error { return l.tellStore(ctx, grants, leases) }, func([]error) {})
 	if !ok {
 		errs = slices.Repeat([]error{Unavailable(errors.New("no answer to the release"))}, len(grants))
 	}
@@ -129,7 +131,7 @@ func (l *Locker) answered(lease *Lease, err error, again bool) {
 	lease.mu.Unlock()
 	l.leave(lease)
 	if lost {
-		l.alarms.lost.warn(l.alarms.logger, "anylock: lease was lost before its release", "name", lease.grant.Name)
+		l.troubles.lost.Warn(l.troubles.logger, "anylock: lease was lost before its release", "name", lease.grant.Name)
 		l.reportEnd(lease, l.cfg.hooks.Lost, result)
 	} else {
 		l.reportEnd(lease, l.cfg.hooks.Released, result)
@@ -160,7 +162,7 @@ func (l *Locker) leave(lease *Lease) {
 
 // lost is called once for a lease that ended without being released.
 func (l *Locker) lost(lease *Lease, err error) {
-	l.alarms.lost.warn(l.alarms.logger, "anylock: lease was lost", "name", lease.grant.Name, "held", time.Since(lease.since), "err", err)
+	l.troubles.lost.Warn(l.troubles.logger, "anylock: lease was lost", "name", lease.grant.Name, "held", time.Since(lease.since), "err", err)
 	l.reportEnd(lease, l.cfg.hooks.Lost, err)
 	// Its holder may need the margin to stop; after that let the backend forget it.
 	l.undoLease(lease, lease.margin)

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/anylock/anylock/internal/background"
+	"github.com/anylock/anylock/internal/bootclock"
 )
 
 // renewInterval is a third of the TTL, or less if the margin is so great that the window would leave no room for more tries.
@@ -15,7 +18,7 @@ func (l *Lease) renewInterval() time.Duration {
 // renewSlack is how much earlier a lease may be renewed to share a batch.
 func renewSlack(interval time.Duration) time.Duration { return interval / 20 }
 
-// renewBatch renews leases that are due and puts them on the agenda again.
+// renewBatch renews leases that are due and schedules them again.
 func (l *Locker) renewBatch(due []*Lease) {
 	now := time.Now()
 	leases := due[:0]
@@ -38,14 +41,14 @@ func (l *Locker) renewBatch(due []*Lease) {
 		interval := lease.renewInterval()
 		switch {
 		case err == nil:
-			l.renewals.add(lease, now.Add(interval), renewSlack(interval))
+			l.renewals.Add(lease, now.Add(interval), renewSlack(interval))
 		case !errors.Is(err, ErrLost):
-			l.renewals.add(lease, time.Now().Add(interval/10), renewSlack(interval))
+			l.renewals.Add(lease, time.Now().Add(interval/10), renewSlack(interval))
 			failed = append(failed, Event{Name: lease.grant.Name, Token: lease.grant.Token, Elapsed: now.Sub(lease.since), Err: err})
 		}
 	}
 	if len(failed) > 0 {
-		l.alarms.renewFailed.warn(l.alarms.logger, "anylock: renewal failed and is tried again",
+		l.troubles.renewFailed.Warn(l.troubles.logger, "anylock: renewal failed and is tried again",
 			"name", failed[0].Name, "leases", len(failed), "err", failed[0].Err)
 		l.tell(l.cfg.hooks.RenewFailed, failed...)
 	}
@@ -58,7 +61,7 @@ func (l *Locker) renew(ctx context.Context, leases []*Lease) []error {
 	for i, lease := range leases {
 		grants[i] = lease.grant
 	}
-	slept := suspendedLately()
+	slept := bootclock.SuspendedLately()
 	answer := func(renewals []Renewal) []error {
 		errs := make([]error, len(leases))
 		for i, lease := range leases {
@@ -80,7 +83,7 @@ func (l *Locker) renew(ctx context.Context, leases []*Lease) []error {
 		return errs
 	}
 	asked := time.Now()
-	renewals, ok := aside(ctx, &l.background, nil, l.closing, func() []Renewal { return l.backend.Renew(ctx, grants) },
+	renewals, ok := background.Call(ctx, &l.background, nil, l.closing, func() []Renewal { return l.backend.Renew(ctx, grants) },
 		func(late []Renewal) { answer(late) })
 	defer func() {
 		for _, lease := range leases {
@@ -100,8 +103,8 @@ func (l *Locker) renew(ctx context.Context, leases []*Lease) []error {
 
 // checkSleep ends the leases whose window passed while the machine was asleep: their timers slept too.
 func (l *Locker) checkSleep() {
-	now := suspended()
-	if sleepBetween(l.slept, now) == 0 {
+	now := bootclock.Suspended()
+	if bootclock.Between(l.slept, now) == 0 {
 		return
 	}
 	l.slept = now

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/anylock/anylock/internal/scheduler"
 )
 
 // undoPatience is how long the undoing of an attempt waits for the attempt's own answer.
@@ -16,12 +18,12 @@ type undoing struct {
 	lease *Lease // nil: nobody has it
 	until time.Time
 	tries int
-	job   job
+	job   scheduler.Job
 }
 
 // undo releases what was granted, or may have been, by a request sent at some time, after a delay.
 func (l *Locker) undo(g Grant, sent time.Time, delay time.Duration) {
-	l.undoings.add(&undoing{grant: g, until: sent.Add(g.TTL)}, time.Now().Add(delay), 0)
+	l.undoings.Add(&undoing{grant: g, until: sent.Add(g.TTL)}, time.Now().Add(delay), 0)
 }
 
 // undoLease releases a lease in the background, unless that is going on already. Its place in the local queue is free.
@@ -33,7 +35,7 @@ func (l *Locker) undoLease(lease *Lease, delay time.Duration) {
 	lease.mu.Unlock()
 	if !already {
 		until := time.Now().Add(delay + lease.grant.TTL)
-		l.undoings.add(&undoing{lease: lease, grant: lease.grant, until: until}, time.Now().Add(delay), 0)
+		l.undoings.Add(&undoing{lease: lease, grant: lease.grant, until: until}, time.Now().Add(delay), 0)
 	}
 }
 
@@ -59,7 +61,7 @@ func (l *Locker) undoBatch(due []*undoing) {
 		u.tries++
 		again := time.Now().Add(backoff(u.tries, 50*time.Millisecond, time.Second))
 		if isUnknown(err) && again.Before(u.until) {
-			l.undoings.add(u, again, 0)
+			l.undoings.Add(u, again, 0)
 		} else {
 			l.notUndone(u, err)
 		}
@@ -82,8 +84,8 @@ func (l *Lease) wasReleased() bool {
 
 // settle waits until nothing is going on in the background, or ctx ends.
 func (l *Locker) settle(ctx context.Context) {
-	l.renewals.drain(ctx)
-	l.background.wait(ctx)
-	l.undoings.hurry()
-	l.undoings.drain(ctx)
+	l.renewals.Drain(ctx)
+	l.background.Wait(ctx)
+	l.undoings.Hurry()
+	l.undoings.Drain(ctx)
 }

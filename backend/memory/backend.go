@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/anylock/anylock"
-	"github.com/anylock/anylock/backend/internal/courtesy"
+	"github.com/anylock/anylock/backend/internal/yield"
 )
 
 const (
@@ -24,7 +24,7 @@ type Backend struct {
 	once  sync.Once
 	end   chan struct{} // closed by Close
 
-	courtesy courtesy.Courtesy
+	yielder yield.Yielder
 }
 
 var _ anylock.Backend = (*Backend)(nil)
@@ -37,7 +37,7 @@ func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Gra
 	if err := b.usable(ctx); err != nil {
 		return anylock.Grant{}, err
 	}
-	b.courtesy.Pay(ctx, req.Name, standBack)
+	b.yielder.Yield(ctx, req.Name, standBack)
 	s := b.store
 	s.mu.Lock()
 	k := s.lock(req.Name)
@@ -152,7 +152,7 @@ func (b *Backend) release(ctx context.Context, g anylock.Grant) error {
 	live := k.held()
 	s.free(g.Name, k)
 	if len(s.watchers[g.Name]) > 0 {
-		b.courtesy.Owe(g.Name)
+		b.yielder.Released(g.Name)
 	}
 	if !live {
 		return anylock.ErrLost

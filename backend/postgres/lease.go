@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/anylock/anylock"
-	"github.com/anylock/anylock/backend/internal/courtesy"
 	"github.com/anylock/anylock/backend/internal/gate"
+	"github.com/anylock/anylock/backend/internal/yield"
 )
 
 //go:embed sql/acquire.sql
@@ -46,7 +46,7 @@ type leases struct {
 	*database
 	sweeper  sweeper
 	listener *listener // nil: waiters poll
-	courtesy courtesy.Courtesy
+	yielder  yield.Yielder
 
 	acquireSQL, renewSQL, releaseSQL, refuseSQL string
 }
@@ -102,7 +102,7 @@ const oneServer = anylock.MinorityLoss | anylock.MajorityLoss
 func (l *leases) acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
 	ttl := wholeMicroseconds(req.TTL)
 	name := l.config.prefix + req.Name
-	l.courtesy.Pay(ctx, req.Name, standBack)
+	l.yielder.Yield(ctx, req.Name, standBack)
 	for range 4 {
 		var from time.Time
 		var token, remaining int64
@@ -184,7 +184,7 @@ func (l *leases) release(ctx context.Context, grants []anylock.Grant) []error {
 			}
 			results[i-1] = nil
 			if notified {
-				l.courtesy.Owe(grants[i-1].Name)
+				l.yielder.Released(grants[i-1].Name)
 			}
 			return nil
 		},

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/anylock/anylock"
-	"github.com/anylock/anylock/backend/internal/courtesy"
 	"github.com/anylock/anylock/backend/internal/gate"
+	"github.com/anylock/anylock/backend/internal/yield"
 )
 
 const (
@@ -36,7 +36,7 @@ type Backend struct {
 	cluster   *redis.ClusterClient // the same client, if it is one
 	config    config
 	listeners *listeners
-	courtesy  courtesy.Courtesy
+	yielder   yield.Yielder
 
 	probed atomic.Bool
 	gate   gate.Gate
@@ -131,7 +131,7 @@ func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Gra
 	if err := b.probe(ctx, k); err != nil {
 		return anylock.Grant{}, b.classify(err)
 	}
-	b.courtesy.Pay(ctx, req.Name, standBack)
+	b.yielder.Yield(ctx, req.Name, standBack)
 	from := time.Now()
 	reply, err := b.attempt(ctx, call{
 		keys: []string{k.lock, k.counter},
@@ -297,7 +297,7 @@ func (b *Backend) Release(ctx context.Context, grants []anylock.Grant) []error {
 		case number(replies[i], 0) != 1:
 			results[i] = anylock.Unavailable(errAnswer)
 		case b.othersHeard(ctx, g.Name, number(replies[i], 1)):
-			b.courtesy.Owe(g.Name)
+			b.yielder.Released(g.Name)
 		}
 	}
 	return results

@@ -330,7 +330,7 @@ func TestUncontendedNamesOweNothing(t *testing.T) {
 	b, name := open(t, shared(t).URL()), unique(t)
 	mustWatch(t, t.Context(), b, name) // our own ear does not count
 	mustRelease(t, b, mustAcquire(t, b, request(name, newID())))
-	if b.courtesy.Owing() {
-		t.Fatal("courtesy to oneself")
+	if b.yielder.Pending() {
+		t.Fatal("it yields to itself")
 	}
 }

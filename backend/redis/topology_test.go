@@ -67,15 +67,15 @@ func TestClusterKnowsWhoHeardARelease(t *testing.T) {
 		name := fmt.Sprint(unique(t), i)
 		mustWatch(t, t.Context(), b, name)
 		mustRelease(t, b, mustAcquire(t, b, request(name, newID())))
-		if b.courtesy.Owing() {
-			t.Fatalf("%q: courtesy to oneself", name)
+		if b.yielder.Pending() {
+			t.Fatalf("%q: it yields to itself", name)
 		}
 		mustWatch(t, t.Context(), other, name)
 		mustRelease(t, b, mustAcquire(t, b, request(name, newID())))
-		if !b.courtesy.Owing() {
+		if !b.yielder.Pending() {
 			t.Fatalf("%q: nothing is owed to another client that listens", name)
 		}
-		b.courtesy.Pay(t.Context(), name, time.Millisecond)
+		b.yielder.Yield(t.Context(), name, time.Millisecond)
 	}
 }
 

@@ -1,4 +1,4 @@
-package anylock
+package bootclock
 
 import (
 	"syscall"
@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// suspended returns for how long this machine has slept since it was booted. Go's monotonic clock stands still
+// Suspended returns for how long this machine has slept since it was booted. Go's monotonic clock stands still
 // meanwhile and a store's clock does not, so this time counts against every trust window.
-func suspended() time.Duration {
+func Suspended() time.Duration {
 	const (
 		monotonic, boot = 1, 7 // CLOCK_MONOTONIC, CLOCK_BOOTTIME
 		apart           = time.Millisecond

@@ -1,9 +1,0 @@
-//go:build !linux
-
-package anylock
-
-import "time"
-
-// suspended is not known here: on Windows, Go's monotonic clock counts the time asleep by itself; elsewhere a machine
-// that sleeps longer than a TTL finds out by its next renewal.
-func suspended() time.Duration { return 0 }
