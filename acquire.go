@@ -59,7 +59,7 @@ func (a *acquisition) run(opts []AcquireOption) (*Lease, error) {
 	}
 	select {
 	case <-a.closing:
-		return nil, Invalid(ErrClosed, "a closed locker was used")
+		return nil, fmt.Errorf("%w: a closed locker was used: %w", ErrInvalid, ErrClosed)
 	default:
 	}
 	if a.ctx.Err() != nil {

@@ -1,14 +1,16 @@
 package anylock
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 )
 
-// The classes of errors. Ask with errors.Is; each error of this package matches the one that applies, and the store's or
-// driver's own error stays reachable with errors.As. An operation that is not offered matches [errors.ErrUnsupported].
+// The classes of errors. Ask with errors.Is; each error of this package matches the one that applies and no other, except
+// where that is said, and the store's or driver's own error stays reachable with errors.As. An operation that is not offered matches [errors.ErrUnsupported].
 var (
 	// ErrHeld: somebody else has the lock. Trying again later makes sense.
 	ErrHeld = errors.New("the lock is held by another holder")
@@ -71,8 +73,33 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Unavailable wraps a driver's error for a [Backend] method whose outcome is unknown. The result matches
-// [ErrUnavailable] and err. A nil err stays nil.
-func Unavailable(err error) error { return classify(ErrUnavailable, err) }
+// [ErrUnavailable] and what err matches, except context.Canceled and context.DeadlineExceeded: a request's own deadline is
+// not its caller's. An err that has another class keeps it, and a nil err stays nil.
+func Unavailable(err error) error {
+	if err == nil || hasClass(err) {
+		return err
+	}
+	return &classified{class: ErrUnavailable, err: &cause{err}, text: ErrUnavailable.Error() + ": " + err.Error()}
+}
+
+// classes are the sentinels of which an error matches one at most.
+var classes = []error{ErrHeld, ErrLost, ErrReleased, ErrClosed, ErrUnavailable, ErrInvalid, errors.ErrUnsupported}
+
+func hasClass(err error) bool {
+	return slices.ContainsFunc(classes, func(class error) bool { return errors.Is(err, class) })
+}
+
+// cause is an error below one of another class: what it is can be asked, but not its class, and not whether some context
+// of ours has ended.
+type cause struct{ err error }
+
+func (c *cause) Error() string      { return c.err.Error() }
+func (c *cause) As(target any) bool { return errors.As(c.err, target) }
+
+func (c *cause) Is(target error) bool {
+	return target != context.Canceled && target != context.DeadlineExceeded && !slices.Contains(classes, target) &&
+		errors.Is(c.err, target)
+}
 
 // Invalid wraps a driver's error for a [Backend] method that the store refused for good; advice tells what to do about
 // it. The result matches [ErrInvalid] and err.
@@ -80,7 +107,7 @@ func Invalid(err error, advice string) error {
 	if err == nil {
 		return nil
 	}
-	return &classified{class: ErrInvalid, err: err, text: advice + ": " + err.Error()}
+	return &classified{class: ErrInvalid, err: &cause{err}, text: advice + ": " + err.Error()}
 }
 
 // Invalidf makes an error that matches [ErrInvalid].
@@ -93,7 +120,7 @@ func classify(class, err error) error {
 	if err == nil || errors.Is(err, class) {
 		return err
 	}
-	return &classified{class: class, err: err, text: class.Error() + ": " + err.Error()}
+	return &classified{class: class, err: &cause{err}, text: class.Error() + ": " + err.Error()}
 }
 
 // classified gives an error a class without hiding the error.

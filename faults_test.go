@@ -384,7 +384,10 @@ func TestLossDuringAnOutage(t *testing.T) {
 			return nil
 		})
 		wantErr(t, err, anylock.ErrLost)
-		wantErr(t, err, anylock.ErrUnavailable)
+		wantErr(t, err, errCut)
+		if errors.Is(err, anylock.ErrUnavailable) {
+			t.Errorf("%v has two classes", err)
+		}
 		down.Store(false)
 	})
 }

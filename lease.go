@@ -43,7 +43,7 @@ type Lease struct {
 	sent      bool          // a release was sent while the window was open
 	released  bool          // the store said that it does not have it any more
 	undoing   bool          // it is released in the background
-	told      bool          // a hook was told how it ended
+	told      bool          // what a hook is told of its end was decided
 	result    error         // of the release, once released
 
 	renewal scheduler.Job
@@ -250,6 +250,8 @@ func (l *Lease) end(err error) error {
 		err = l.overdueLocked() // it was over before anybody said so
 	}
 	l.ended = err
+	lost := errors.Is(err, ErrLost)
+	report := lost && l.claimReport()
 	if l.done != nil {
 		close(l.done)
 	}
@@ -264,10 +266,21 @@ func (l *Lease) end(err error) error {
 		cancel(err)
 	}
 	l.locker.renewals.Remove(l)
-	if errors.Is(err, ErrLost) {
+	if report {
+		l.locker.report(l, l.locker.cfg.hooks.Lost, err)
+	}
+	if lost {
 		l.locker.lost(l, err)
 	}
 	return err
+}
+
+// claimReport reports whether it is for the caller, who has the mutex, to tell a hook how the lease has ended: that is
+// decided once, together with why it ended.
+func (l *Lease) claimReport() bool {
+	first := !l.told
+	l.told = true
+	return first
 }
 
 // overdue is the loss of a lease whose trust window is over.

@@ -62,7 +62,7 @@ func (l *Locker) releaseNow(ctx context.Context, lease *Lease) error {
 		err = Unavailable(fmt.Errorf("no answer for %v; the release is tried again in the background", time.Since(sent).Round(time.Millisecond)))
 	}
 	if !errors.Is(over, ErrReleased) { // what the caller must know comes first
-		err = fmt.Errorf("%w; and its release failed: %w", over, err)
+		err = fmt.Errorf("%w; and its release failed: %w", over, &cause{err})
 	}
 	return l.error("release", lease.grant.Name, err)
 }
@@ -119,33 +119,37 @@ func (l *Locker) answered(lease *Lease, err error, again bool) {
 		return
 	}
 	lease.released = true
-	lost := false
+	hook, lost := l.cfg.hooks.Released, false
 	switch {
 	case !errors.Is(lease.ended, ErrReleased):
 		lease.result = lease.ended
 	case gone && !again:
-		lost = true
+		hook, lost = l.cfg.hooks.Lost, true
 		lease.result = l.error("release", lease.grant.Name, fmt.Errorf("the store did not have it any more: %w", err))
 	}
-	result := lease.result
+	result, report := lease.result, lease.claimReport()
 	lease.mu.Unlock()
+	if report {
+		l.report(lease, hook, result)
+	}
 	l.leave(lease)
 	if lost {
 		l.troubles.lost.Warn(l.troubles.logger, "anylock: lease was lost before its release", "name", lease.grant.Name)
-		l.reportEnd(lease, l.cfg.hooks.Lost, result)
-	} else {
-		l.reportEnd(lease, l.cfg.hooks.Released, result)
 	}
 }
 
-// reportEnd tells a hook how a lease has ended, once for each lease.
-func (l *Locker) reportEnd(lease *Lease, hook func(Event), err error) {
+// report tells a hook how a lease has ended. Whoever calls it has claimed that.
+func (l *Locker) report(lease *Lease, hook func(Event), err error) {
+	l.tell(hook, Event{Name: lease.grant.Name, Token: lease.grant.Token, Elapsed: time.Since(lease.since), Err: err})
+}
+
+// reportUnreleased tells the hook that a release was given up, unless one was told of the lease already.
+func (l *Locker) reportUnreleased(lease *Lease, err error) {
 	lease.mu.Lock()
-	told := lease.told
-	lease.told = true
+	report := lease.claimReport()
 	lease.mu.Unlock()
-	if !told {
-		l.tell(hook, Event{Name: lease.grant.Name, Token: lease.grant.Token, Elapsed: time.Since(lease.since), Err: err})
+	if report {
+		l.report(lease, l.cfg.hooks.Released, Unavailable(err))
 	}
 }
 
@@ -160,12 +164,12 @@ func (l *Locker) leave(lease *Lease) {
 	}
 }
 
-// lost is called once for a lease that ended without being released.
+// lost is called once for a lease that ended without being released. A log handler may be slow, so it comes last.
 func (l *Locker) lost(lease *Lease, err error) {
-	l.troubles.lost.Warn(l.troubles.logger, "anylock: lease was lost", "name", lease.grant.Name, "held", time.Since(lease.since), "err", err)
-	l.reportEnd(lease, l.cfg.hooks.Lost, err)
+	held := time.Since(lease.since)
 	// Its holder may need the margin to stop; after that let the backend forget it.
 	l.undoLease(lease, lease.margin)
+	l.troubles.lost.Warn(l.troubles.logger, "anylock: lease was lost", "name", lease.grant.Name, "held", held, "err", err)
 }
 
 // releaseAll releases leases that have ended, in batches.
@@ -184,7 +188,7 @@ func (l *Locker) releaseAll(ctx context.Context, leases []*Lease) error {
 			if err != nil && !errors.Is(err, ErrLost) && !batch[i].wasReleased() {
 				failed++
 				first = errors.Join(first, err)
-				l.reportEnd(batch[i], l.cfg.hooks.Released, Unavailable(err))
+				l.reportUnreleased(batch[i], err)
 			}
 		}
 	}

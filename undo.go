@@ -72,7 +72,7 @@ func (l *Locker) undoBatch(due []*undoing) {
 func (l *Locker) notUndone(u *undoing, err error) {
 	l.cfg.logger.Debug("anylock: could not undo; the lock expires by itself", "backend", l.desc.Name, "name", u.grant.Name, "err", err)
 	if u.lease != nil {
-		l.reportEnd(u.lease, l.cfg.hooks.Released, Unavailable(err))
+		l.reportUnreleased(u.lease, err)
 	}
 }
 
