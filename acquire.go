@@ -58,7 +58,7 @@ func (a *acquisition) run(opts []AcquireOption) (*Lease, error) {
 		a.cfg = &cfg
 	}
 	select {
-	case <-a.closing:
+	case <-a.draining:
 		return nil, fmt.Errorf("%w: a closed locker was used: %w", ErrInvalid, ErrClosed)
 	default:
 	}
@@ -72,7 +72,15 @@ func (a *acquisition) run(opts []AcquireOption) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
+	returning := false
+	defer func() {
+		if !returning { // the hook has ended this goroutine: nobody gets the lease
+			_ = lease.end(a.error("hold", a.name, ErrReleased))
+			a.undoLease(lease, 0)
+		}
+	}()
 	a.call(a.cfg.hooks.Acquired, Event{Name: a.name, Token: lease.Token(), Elapsed: time.Since(a.called)})
+	returning = true
 	return lease, nil
 }
 
@@ -86,7 +94,7 @@ func (a *acquisition) inFront() (lease *Lease, err error) {
 		}
 	}()
 	select {
-	case <-a.closing:
+	case <-a.draining:
 		return nil, ErrClosed
 	default:
 	}
@@ -168,10 +176,16 @@ func (a *acquisition) attempt(queued bool) (*Lease, error) {
 		Holder: a.cfg.holder, MinToken: a.cfg.minToken, Lost: lease.lostInStore,
 	}
 	sent, slept := time.Now(), bootclock.SuspendedLately()
+	handled := func() time.Time { // by then at the latest, if it is not handled in the future
+		if queued {
+			return time.Now()
+		}
+		return sent
+	}
 	call := func(ctx context.Context) (Grant, error) { return a.backend.Acquire(ctx, request) }
 	late := func(g Grant, err error) {
 		if err == nil || isUnknown(err) {
-			a.undo(grant(g, request), sent, 0)
+			a.undo(grant(g, request), handled(), 0)
 		}
 	}
 	var g Grant
@@ -187,7 +201,7 @@ func (a *acquisition) attempt(queued bool) (*Lease, error) {
 		return a.begin(lease, grant(g, request), slept)
 	case errors.Is(err, errNoAnswer):
 		// It may still come, and then it is undone at once. It may be lost too: do not wait for it.
-		a.undo(grant(Grant{}, request), sent, undoPatience)
+		a.undo(grant(Grant{}, request), handled(), undoPatience)
 		a.unknown = false
 		a.id = newID()
 		after := time.Since(sent)
@@ -206,7 +220,7 @@ func (a *acquisition) attempt(queued bool) (*Lease, error) {
 // unanswered says why nobody waits for an attempt's answer any more.
 func (a *acquisition) unanswered(after time.Duration) error {
 	select {
-	case <-a.closing:
+	case <-a.draining:
 		return ErrClosed
 	default:
 	}
@@ -292,6 +306,9 @@ func (a *acquisition) refused(err error) {
 		a.held = new(HeldError)
 	}
 	a.queue.refuse(a.name, a.held)
+	// Nothing is under way while the hook runs, and it may call Close, which would wait for it.
+	a.background.Done()
+	defer a.background.Begin()
 	a.noteWaiting(a.held)
 }
 

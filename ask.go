@@ -31,7 +31,7 @@ var errNoAnswer = errors.New("no answer")
 func ask[T any](ctx context.Context, l *Locker, detached bool, call func(context.Context) (T, error), late func(T, error)) (T, error) {
 	base := context.WithoutCancel(ctx)
 	var none T
-	if l.desc.Deadlines && ctx.Err() == nil && !l.slow.now() {
+	if l.desc.Deadlines && (detached || ctx.Err() == nil) && !l.slow.now() {
 		brief, cancel := context.WithTimeout(base, min(askPatience, l.cfg.requestTimeout))
 		r, err := call(brief)
 		answered := err == nil || !isUnknown(err) || !ended(brief)
@@ -46,16 +46,42 @@ func ask[T any](ctx context.Context, l *Locker, detached bool, call func(context
 	}
 	bounded, cancel := context.WithTimeout(base, l.cfg.requestTimeout)
 	if detached {
-		return askAside(bounded, l, cancel, ctx.Done(), nil, call, late)
+		leave, stop := patiently(ctx)
+		defer stop()
+		return askAside(bounded, l, cancel, leave, nil, call, late)
 	}
 	defer context.AfterFunc(ctx, cancel)()
-	return askAside(bounded, l, cancel, ctx.Done(), l.closing, call, late)
+	return askAside(bounded, l, cancel, ctx.Done(), l.draining, call, late)
 }
 
-// askQueued is ask for a request that waits in the store's own queue for as long as ctx lives.
+// askQueued is ask for a request that waits in the store's own queue for as long as ctx lives. After that it waits a
+// moment for the request to have left the queue, so that nobody is told of a lock that nobody has.
 func askQueued[T any](ctx context.Context, l *Locker, call func(context.Context) (T, error), late func(T, error)) (T, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	return askAside(ctx, l, cancel, nil, l.closing, call, late)
+	waiting, cancel := context.WithCancel(ctx)
+	leave, stop := patiently(ctx)
+	defer stop()
+	return askAside(context.WithoutCancel(ctx), l, cancel, leave, l.draining, func(context.Context) (T, error) {
+		r, err := call(waiting)
+		if err != nil && isUnknown(err) && waiting.Err() != nil {
+			err = errNoAnswer
+		}
+		return r, err
+	}, late)
+}
+
+// patiently returns a channel that is closed askPatience after ctx has ended. stop lets go of what is behind it.
+func patiently(ctx context.Context) (ended <-chan struct{}, stop func()) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	unhook := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(askPatience)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-late.Done():
+		}
+	})
+	return late.Done(), func() { unhook(); cancel() }
 }
 
 // askAside calls cancel when the call is over, or left behind although it is not detached: then there is a stop.

@@ -79,7 +79,7 @@ func Unavailable(err error) error {
 	if err == nil || hasClass(err) {
 		return err
 	}
-	return &classified{class: ErrUnavailable, err: &cause{err}, text: ErrUnavailable.Error() + ": " + err.Error()}
+	return classifyAs(ErrUnavailable, err)
 }
 
 // classes are the sentinels of which an error matches one at most.
@@ -120,6 +120,11 @@ func classify(class, err error) error {
 	if err == nil || errors.Is(err, class) {
 		return err
 	}
+	return classifyAs(class, err)
+}
+
+// classifyAs gives err a class in place of any that it has.
+func classifyAs(class, err error) error {
 	return &classified{class: class, err: &cause{err}, text: class.Error() + ": " + err.Error()}
 }
 

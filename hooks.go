@@ -17,8 +17,9 @@ type Event struct {
 }
 
 // Hooks are functions that are told what happens to the locks of a [Locker]; each may be nil. They may be called from
-// many goroutines at once. A hook that panics is contained and logged. Waiting and Acquired are called by the Acquire that
-// they report and hold it up; the others run in goroutines of their own and hold up nothing.
+// many goroutines at once, and may call all methods, Close among them. A hook that panics is contained and logged. Waiting
+// and Acquired are called by the Acquire that they report and hold it up, so they must not wait for the same lock; a lease
+// whose Acquired hook ends the goroutine is released. The others run in goroutines of their own and hold up nothing.
 type Hooks struct {
 	// Waiting: an Acquire found the lock held and goes on waiting. At most once for each Acquire; Err is the reason.
 	Waiting func(Event)
@@ -53,7 +54,14 @@ func (l *Locker) tell(hook func(Event), events ...Event) {
 		return
 	}
 	go func() {
+		told := 0
+		defer func() {
+			if told < len(events) { // the hook has ended this goroutine
+				l.tell(hook, events[told:]...)
+			}
+		}()
 		for _, e := range events {
+			told++
 			l.call(hook, e)
 		}
 	}()

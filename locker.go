@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -19,10 +19,13 @@ type Locker struct {
 	desc    Description
 	cfg     config
 	queue   queue
-	closing chan struct{} // closed by Close
+
+	draining  chan struct{} // closed by Drain and Close: no new leases
+	drainOnce sync.Once
+	closing   chan struct{} // closed by Close: no renewals any more
 
 	renewals   scheduler.Scheduler[*Lease]
-	undoings   scheduler.Scheduler[*undoing]
+	undoings   undoings
 	background background.Group // calls aside, also those left behind
 	slow       slowness
 	troubles   troubles
@@ -36,15 +39,16 @@ type Locker struct {
 
 // New returns a Locker over a backend, which it owns from then on. It does no I/O. The error matches [ErrInvalid].
 func New(b Backend, opts ...Option) (*Locker, error) {
-	if b == nil {
+	if v := reflect.ValueOf(b); b == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, &Error{Op: "new", Err: Invalidf("the backend is nil; check the error of its constructor first")}
 	}
 	l := &Locker{
-		backend: b,
-		desc:    b.Describe(),
-		cfg:     applied(opts),
-		closing: make(chan struct{}),
-		closed:  make(chan struct{}),
+		backend:  b,
+		desc:     b.Describe(),
+		cfg:      applied(opts),
+		draining: make(chan struct{}),
+		closing:  make(chan struct{}),
+		closed:   make(chan struct{}),
 	}
 	if err := l.cfg.check(l.desc); err != nil {
 		return nil, l.error("new", "", err)
@@ -55,7 +59,7 @@ func New(b Backend, opts ...Option) (*Locker, error) {
 		Job: func(lease *Lease) *scheduler.Job { return &lease.renewal }, Run: l.renewBatch, Tick: l.checkSleep,
 		Batch: max(l.desc.MaxBatch, 1), Workers: 8,
 	}
-	l.undoings = scheduler.Scheduler[*undoing]{
+	l.undoings.Scheduler = scheduler.Scheduler[*undoing]{
 		Job: func(u *undoing) *scheduler.Job { return &u.job }, Run: l.undoBatch,
 		Batch: max(l.desc.MaxBatch, 1), Workers: 4,
 	}
@@ -103,62 +107,14 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context, *
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.requestTimeout)
-		defer cancel()
-		if releaseErr := lease.Release(ctx); releaseErr != nil && !errors.Is(err, releaseErr) { // fn may return the loss itself
+		// The caller's context may have ended; a release is bounded by itself.
+		if releaseErr := lease.Release(context.WithoutCancel(ctx)); releaseErr != nil && !errors.Is(err, releaseErr) { // fn may return the loss itself
 			err = errors.Join(err, releaseErr)
 		}
 	}()
 	inside, cancel := lease.Context(ctx)
 	defer cancel()
 	return fn(inside, lease)
-}
-
-// Close ends all leases with [ErrClosed], releases their locks in the store, turns away all who wait, and closes the
-// backend. ctx bounds it; it is bounded by a few request timeouts anyway. The error tells which locks could not be
-// released and stay until they expire. A second Close waits for the first and returns the same.
-func (l *Locker) Close(ctx context.Context) error {
-	l.closeOnce.Do(func() {
-		leases := l.queue.close()
-		close(l.closing)
-		l.renewals.Stop()
-		go func() {
-			defer close(l.closed)
-			l.closeErr = l.shutDown(leases)
-		}()
-	})
-	select {
-	case <-l.closed:
-		return l.closeErr
-	case <-ctx.Done():
-		return l.error("close", "", fmt.Errorf("%w; it goes on in the background", cancelled(ctx, nil)))
-	}
-}
-
-func (l *Locker) shutDown(leases []*Lease) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*l.cfg.requestTimeout)
-	defer cancel()
-	for _, lease := range leases {
-		_ = lease.end(l.error("hold", lease.grant.Name, ErrClosed))
-	}
-	err := l.releaseAll(ctx, leases)
-	l.settle(ctx) // what is unknown, as long as the backend is open
-	for _, u := range l.undoings.Stop() {
-		l.notUndone(u, ErrClosed)
-	}
-	last, cancel := context.WithTimeout(context.Background(), l.cfg.requestTimeout)
-	defer cancel()
-	closeErr, ok := background.Call(last, &l.background, nil, nil, l.backend.Close, func(error) {})
-	if !ok {
-		closeErr = Unavailable(errors.New("the backend does not close"))
-	}
-	if closeErr != nil {
-		err = errors.Join(err, closeErr)
-	}
-	if err != nil {
-		return l.error("close", "", err)
-	}
-	return nil
 }
 
 // error wraps err with what it is about, unless that has been done.

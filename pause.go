@@ -68,7 +68,7 @@ func (a *acquisition) pause(n int, err error) error {
 				return nil
 			}
 			timer.Reset(rand.N(wakeSpread))
-		case <-a.closing:
+		case <-a.draining:
 			return ErrClosed
 		case <-a.ctx.Done():
 			if !held {

@@ -14,6 +14,8 @@ type queue struct {
 	mu     sync.Mutex
 	closed bool
 	lines  map[string]*line
+	held   int           // leases
+	empty  chan struct{} // made by one who waits for none to be held, closed then
 }
 
 // line is the queue of one name. It exists while somebody is in front.
@@ -161,6 +163,7 @@ func (q *queue) hold(name string, lease *Lease) bool {
 	}
 	n := q.lines[name]
 	n.holder = lease
+	q.held++
 	n.answerTries()
 	return true
 }
@@ -195,6 +198,10 @@ func (q *queue) leave(name string) {
 }
 
 func (q *queue) next(name string, n *line) {
+	if n.holder != nil {
+		q.held--
+		q.checkEmpty()
+	}
 	n.holder, n.refused = nil, nil
 	first := n.waiters.Front()
 	if first == nil {
@@ -205,26 +212,42 @@ func (q *queue) next(name string, n *line) {
 	first.Value.(*waiter).ready <- nil
 }
 
-// close turns away all who wait and all who come, and returns the leases that are held.
-func (q *queue) close() []*Lease {
+// close turns away all who wait and all who come.
+func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
 	for _, n := range q.lines {
 		n.answer(func(*waiter) error { return ErrClosed })
 	}
-	return q.held()
+}
+
+// emptied returns a channel that is closed once no lease is held; it is for a queue that is closed.
+func (q *queue) emptied() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.empty == nil {
+		q.empty = make(chan struct{})
+		q.checkEmpty()
+	}
+	return q.empty
+}
+
+func (q *queue) checkEmpty() {
+	if q.empty == nil || q.held > 0 {
+		return
+	}
+	select {
+	case <-q.empty:
+	default:
+		close(q.empty)
+	}
 }
 
 // holders returns the leases that are held.
-func (q *queue) holders() []*Lease {
+func (q *queue) holders() (held []*Lease) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.held()
-}
-
-// held is holders for those who have the mutex.
-func (q *queue) held() (held []*Lease) {
 	for _, n := range q.lines {
 		if n.holder != nil {
 			held = append(held, n.holder)

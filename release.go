@@ -171,29 +171,3 @@ func (l *Locker) lost(lease *Lease, err error) {
 	l.undoLease(lease, lease.margin)
 	l.troubles.lost.Warn(l.troubles.logger, "anylock: lease was lost", "name", lease.grant.Name, "held", held, "err", err)
 }
-
-// releaseAll releases leases that have ended, in batches.
-func (l *Locker) releaseAll(ctx context.Context, leases []*Lease) error {
-	var failed int
-	var first error
-	for batch := range slices.Chunk(leases, max(l.desc.MaxBatch, 1)) {
-		grants := make([]Grant, len(batch))
-		for i, lease := range batch {
-			grants[i] = lease.grant
-		}
-		bounded, cancel := context.WithTimeout(ctx, l.cfg.requestTimeout)
-		errs := l.tellStoreAside(bounded, grants, batch)
-		cancel()
-		for i, err := range errs {
-			if err != nil && !errors.Is(err, ErrLost) && !batch[i].wasReleased() {
-				failed++
-				first = errors.Join(first, err)
-				l.reportUnreleased(batch[i], err)
-			}
-		}
-	}
-	if failed == 0 {
-		return nil
-	}
-	return Unavailable(fmt.Errorf("%d locks could not be released and stay until they expire: %w", failed, first))
-}

@@ -1,29 +1,120 @@
 package anylock
 
 import (
+	"container/list"
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/anylock/anylock/internal/scheduler"
 )
 
-// undoPatience is how long the undoing of an attempt waits for the attempt's own answer.
-const undoPatience = 200 * time.Millisecond
+const (
+	// undoPatience is how long the undoing of an attempt waits for the attempt's own answer.
+	undoPatience = 200 * time.Millisecond
+	// mostUndoings is how many attempts without an answer are remembered: an outage in which more fail leaves the oldest
+	// to their expiry.
+	mostUndoings = 4096
+)
 
 // undoing is a release that goes on in the background until the store has answered or the lock has expired there: of
-// an attempt whose outcome is unknown, or of a lease whose release failed.
+// an attempt whose outcome is unknown, or of a lease whose release failed. Any error is tried again, since what may be
+// granted must not stay because of one that passes.
 type undoing struct {
 	grant Grant
 	lease *Lease // nil: nobody has it
 	until time.Time
 	tries int
+	err   error         // of the last try
+	place *list.Element // among those that go on; nil: it is over
 	job   scheduler.Job
 }
 
-// undo releases what was granted, or may have been, by a request sent at some time, after a delay.
-func (l *Locker) undo(g Grant, sent time.Time, delay time.Duration) {
-	l.undoings.Add(&undoing{grant: g, until: sent.Add(g.TTL)}, time.Now().Add(delay), 0)
+// undoings are those that go on.
+type undoings struct {
+	scheduler.Scheduler[*undoing]
+
+	mu       sync.Mutex
+	attempts list.List // of *undoing without a lease, the oldest first
+	leases   list.List // of *undoing with one: no more than there were leases
+}
+
+func (s *undoings) listOf(u *undoing) *list.List {
+	if u.lease == nil {
+		return &s.attempts
+	}
+	return &s.leases
+}
+
+// begin schedules an undoing. It returns one that is given up for it, if there are too many.
+func (s *undoings) begin(u *undoing, delay time.Duration) (dropped *undoing) {
+	s.mu.Lock()
+	u.place = s.listOf(u).PushBack(u)
+	if s.attempts.Len() > mostUndoings {
+		dropped = s.attempts.Remove(s.attempts.Front()).(*undoing)
+		dropped.place = nil
+	}
+	s.mu.Unlock()
+	s.Add(u, time.Now().Add(delay), 0)
+	if dropped != nil {
+		s.Remove(dropped)
+	}
+	return dropped
+}
+
+// failed notes the error of a try, and reports whether there will be another.
+func (s *undoings) failed(u *undoing, err error) (again bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u.place == nil {
+		return false
+	}
+	u.err = err
+	u.tries++
+	delay := backoff(u.tries, 50*time.Millisecond, time.Second)
+	if errors.Is(err, ErrClosed) || !time.Now().Add(delay).Before(u.until) {
+		return false
+	}
+	s.Add(u, time.Now().Add(delay), 0) // not if they were ended: then it is left
+	return true
+}
+
+// over ends an undoing, and reports whether it was not over before.
+func (s *undoings) over(u *undoing) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u.place == nil {
+		return false
+	}
+	s.listOf(u).Remove(u.place)
+	u.place = nil
+	return true
+}
+
+// end stops them all and returns those whose locks may still be in the store.
+func (s *undoings) end() (left []*undoing) {
+	s.Stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, l := range []*list.List{&s.leases, &s.attempts} {
+		for e := l.Front(); e != nil; e = e.Next() {
+			u := e.Value.(*undoing)
+			u.place = nil
+			if now.Before(u.until) {
+				left = append(left, u)
+			}
+		}
+		l.Init()
+	}
+	return left
+}
+
+// undo releases what was granted, or may have been, by a request that the store may have handled since then at the
+// latest, after a delay.
+func (l *Locker) undo(g Grant, handled time.Time, delay time.Duration) {
+	l.beginUndoing(&undoing{grant: g, until: handled.Add(g.TTL)}, delay)
 }
 
 // undoLease releases a lease in the background, unless that is going on already. Its place in the local queue is free.
@@ -34,8 +125,13 @@ func (l *Locker) undoLease(lease *Lease, delay time.Duration) {
 	lease.undoing = true
 	lease.mu.Unlock()
 	if !already {
-		until := time.Now().Add(delay + lease.grant.TTL)
-		l.undoings.Add(&undoing{lease: lease, grant: lease.grant, until: until}, time.Now().Add(delay), 0)
+		l.beginUndoing(&undoing{lease: lease, grant: lease.grant, until: time.Now().Add(delay + lease.grant.TTL)}, delay)
+	}
+}
+
+func (l *Locker) beginUndoing(u *undoing, delay time.Duration) {
+	if dropped := l.undoings.begin(u, delay); dropped != nil {
+		l.notUndone(dropped, errors.New("too many attempts have had no answer"))
 	}
 }
 
@@ -44,9 +140,11 @@ func (l *Locker) undoBatch(due []*undoing) {
 	var grants []Grant
 	var leases []*Lease
 	for _, u := range due {
-		if u.lease == nil || !u.lease.wasReleased() {
-			batch, grants, leases = append(batch, u), append(grants, u.grant), append(leases, u.lease)
+		if u.lease != nil && u.lease.wasReleased() {
+			l.undoings.over(u)
+			continue
 		}
+		batch, grants, leases = append(batch, u), append(grants, u.grant), append(leases, u.lease)
 	}
 	if len(batch) == 0 {
 		return
@@ -55,14 +153,10 @@ func (l *Locker) undoBatch(due []*undoing) {
 	defer cancel()
 	for i, err := range l.tellStoreAside(ctx, grants, leases) {
 		u := batch[i]
-		if err == nil || errors.Is(err, ErrLost) {
-			continue
-		}
-		u.tries++
-		again := time.Now().Add(backoff(u.tries, 50*time.Millisecond, time.Second))
-		if isUnknown(err) && again.Before(u.until) {
-			l.undoings.Add(u, again, 0)
-		} else {
+		switch {
+		case err == nil || errors.Is(err, ErrLost):
+			l.undoings.over(u)
+		case !l.undoings.failed(u, err) && l.undoings.over(u):
 			l.notUndone(u, err)
 		}
 	}
@@ -80,12 +174,4 @@ func (l *Lease) wasReleased() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.released
-}
-
-// settle waits until nothing is going on in the background, or ctx ends.
-func (l *Locker) settle(ctx context.Context) {
-	l.renewals.Drain(ctx)
-	l.background.Wait(ctx)
-	l.undoings.Hurry()
-	l.undoings.Drain(ctx)
 }
