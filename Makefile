@@ -4,9 +4,9 @@
 # More flags for `go test`, such as GOTESTFLAGS='-race -v -run TestName'.
 GOTESTFLAGS ?=
 
-# Packages are tested two at a time: most of them wait for servers, which share the machine with them.
-TESTED_AT_ONCE ?= 2
-TEST_TIMEOUT   ?= 25m
+# Most tests wait for servers, so shards of them run side by side: see internal/testshards.
+SHARDS_AT_ONCE ?= 6
+TEST_TIMEOUT   ?= 15m
 
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -17,8 +17,12 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: images ## Run all tests (GOTESTFLAGS='-v -run Name' adds flags)
-	go test -p $(TESTED_AT_ONCE) -timeout $(TEST_TIMEOUT) $(GOTESTFLAGS) ./...
+test: images ## Run all tests (GOTESTFLAGS='-race -run Name' adds flags)
+	go run ./internal/testshards -at-once $(SHARDS_AT_ONCE) -- -timeout $(TEST_TIMEOUT) $(GOTESTFLAGS)
+
+.PHONY: test-fast
+test-fast: ## Run the tests that need no server, in half a minute
+	go test . ./internal/... ./backend/internal/... ./backend/memory ./fence/... ./examples/...
 
 .PHONY: race
 race: ## Run all tests with the race detector

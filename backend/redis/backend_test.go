@@ -530,7 +530,6 @@ func TestDeadlineOnAPausedServer(t *testing.T) {
 	start := time.Now()
 	_, err := b.Acquire(ctx, request("x", newID()))
 	wantClass(t, err, anylock.ErrUnavailable)
-	wantClass(t, err, context.DeadlineExceeded)
 	if took := time.Since(start); took > time.Second {
 		t.Errorf("took %v", took)
 	}
