@@ -121,6 +121,7 @@ func TestErrorsShowNoPassword(t *testing.T) {
 	for _, url := range []string{
 		"memory://user:s3cret@h/?tll=1s", "redis://:my?s3cret@h:1/0", "redis:/:s3cret@h/0?ca=file:///x", ":s3cret@h/0?ca=file:///x",
 		"memory://:a?ttl=s3cret@h", "memory://:a?s3cret%40h=1", "memory://:a?ttl=s3cret%40h", "memory://:a?s3cret/=1&s3cret/=2",
+		"memory://h?password=a&s3cret", "memory://h?password=a&s3cret=b", "memory://h?x=1&sll=1&s3cret=&s3cret=", "memory://h?hs3cret",
 		"memory://:s3cret#x", "s3cret:pw://h", "memory://:pw?x%zzs3cret",
 	} {
 		_, err := anylock.Open(bg, url)

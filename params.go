@@ -82,7 +82,10 @@ func SplitURL(raw string) (base string, p *Params, err error) {
 	}
 	for key, v := range values {
 		if len(v) > 1 {
-			return "", nil, Invalidf("the URL has parameter %s more than once", shown(key))
+			if !slices.Contains(coreParams, key) {
+				key = "(not shown, since it may belong to a password with an & in it)"
+			}
+			return "", nil, Invalidf("the URL has parameter %s more than once", key)
 		}
 	}
 	return base, &Params{values: values}, nil
@@ -141,10 +144,11 @@ func (p *Params) Err() error {
 	known = slices.Compact(known)
 	for key := range p.values {
 		if !slices.Contains(known, key) {
+			// It is not shown, since it may be the rest of a password with an & in it.
 			if hint := suggest(key, known); hint != "" {
-				return Invalidf("unknown URL parameter %s%s", shown(key), hint)
+				return Invalidf("the URL has an unknown parameter%s", hint)
 			}
-			return Invalidf("unknown URL parameter %s (known are: %s)", shown(key), strings.Join(known, ", "))
+			return Invalidf("the URL has an unknown parameter (known are: %s); an & in a password is written %%26", strings.Join(known, ", "))
 		}
 	}
 	return nil
