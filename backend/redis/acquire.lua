@@ -1,11 +1,12 @@
 -- One attempt at one lock, safe to repeat.
--- KEYS[1] lock: "ID:TOKEN:HOLDER"    KEYS[2] counter: "TOKEN:NOTE"
+-- KEYS[1] lock: "ID:TOKEN:HOLDER"    KEYS[2] counter: "TOKEN:NOTE", see release.lua
 -- ARGV[1] ID   ARGV[2] ttl in ms   ARGV[3] least token, 0 for the server's time   ARGV[4] holder   ARGV[5] retention in ms
 -- Returns {1, token} granted, {0, remaining ms or -1, holder} held, {2} this ID was released before, {3} no token left.
 local id = ARGV[1]
 local held = redis.call('GET', KEYS[1])
 if held then
   if string.sub(held, 1, #id + 1) ~= id .. ':' then
+    redis.call('SET', KEYS[1], '', 'NX') -- changes nothing, but a replica, whose word does not count, refuses it
     return {0, redis.call('PTTL', KEYS[1]), string.match(held, '^[A-Z2-7]+:%d+:(.*)$') or ''}
   end
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -13,7 +14,8 @@ if held then
 end
 
 local last, note = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+):(.*)$')
-if note == id or note == '-' .. id then
+if note and string.find(note, id, 1, true) then
+  redis.call('DEL', KEYS[1]) -- as above
   return {2} -- a late duplicate: the release has overtaken it
 end
 local time = redis.call('TIME')

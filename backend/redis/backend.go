@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"reflect"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -41,6 +40,7 @@ type Backend struct {
 	probed atomic.Bool
 	gate   gate.Gate
 	own    []io.Closer // what Open has opened
+	asked  *sentinels  // by Open
 }
 
 var _ anylock.Backend = (*Backend)(nil)
@@ -48,21 +48,16 @@ var _ anylock.Backend = (*Backend)(nil)
 // New makes a backend over a client that stays the caller's: Close leaves it open. Set ContextTimeoutEnabled on it, or
 // go-redis ignores deadlines and each call costs a goroutine, and a ReadTimeout of a few seconds at most, since that is
 // how long a command to a dead server takes. If it has a Dialer of its own that speaks TLS, the handshake belongs into the
-// Dialer, within its ctx: go-redis would wait for it without a bound. There is no I/O. A Ring is refused: when one of its shards fails, it moves keys to another, which is a second owner.
+// Dialer, within its ctx: go-redis would wait for it without a bound. Set DisableRoutingPolicies on a ClusterClient, or its
+// first command may wait for a node that hangs; and prefer [Open] to a FailoverClient, which waits for a sentinel that hangs.
+// There is no I/O. A Ring is refused, also inside another type: when one of its shards fails, it moves keys to another,
+// which is a second owner.
 func New(client redis.UniversalClient, opts ...Option) (*Backend, error) {
 	b := &Backend{client: client, config: defaults()}
-	switch c := client.(type) {
-	case nil:
-		return nil, anylock.Invalidf("the Redis client is nil")
-	case *redis.Ring:
-		return nil, anylock.Invalidf("a redis.Ring cannot keep locks: it moves keys to another shard when one fails, " +
-			"and then a lock has two owners; use a Client or a ClusterClient")
-	case *redis.ClusterClient:
-		b.cluster = c
+	if err := checkClient(client); err != nil {
+		return nil, err
 	}
-	if v := reflect.ValueOf(client); v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, anylock.Invalidf("the Redis client is nil")
-	}
+	b.cluster, _ = client.(*redis.ClusterClient)
 	for _, o := range opts {
 		if o == nil {
 			return nil, anylock.Invalidf("an option is nil")
@@ -112,7 +107,7 @@ func keepsDeadlines(client redis.UniversalClient) bool {
 // sentinels reports whether the client asks sentinels where the server is.
 func (b *Backend) sentinels() bool {
 	c, ok := b.client.(*redis.Client)
-	return ok && c.Options().Addr == "FailoverClient" // as go-redis calls it
+	return b.asked != nil || ok && c.Options().Addr == "FailoverClient" // as go-redis calls it
 }
 
 // Acquire is one script: one round trip, and one more at the first time.
@@ -128,14 +123,18 @@ func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Gra
 		return anylock.Grant{}, err
 	}
 	k := keysFor(b.config.prefix, req.Name)
-	if err := b.probe(ctx, k); err != nil {
+	if err := b.onSomeHost(ctx, func(ctx context.Context) error { return b.probe(ctx, k) }); err != nil {
 		return anylock.Grant{}, b.classify(err)
 	}
 	b.yielder.Yield(ctx, req.Name, standBack)
 	from := time.Now()
-	reply, err := b.attempt(ctx, call{
-		keys: []string{k.lock, k.counter},
-		args: []any{req.ID, ttl, int64(max(req.MinToken, 0)), req.Holder, b.config.retention.Milliseconds()},
+	var reply []any
+	err = b.onSomeHost(ctx, func(ctx context.Context) (err error) {
+		reply, err = b.attempt(ctx, call{
+			keys: []string{k.lock, k.counter},
+			args: []any{req.ID, ttl, int64(max(req.MinToken, 0)), req.Holder, b.config.retention.Milliseconds()},
+		})
+		return err
 	})
 	if err != nil {
 		return anylock.Grant{}, b.classify(err)
@@ -234,7 +233,7 @@ func (b *Backend) probe(ctx context.Context, k keys) error {
 	return nil
 }
 
-// Renew is one pipeline.
+// Renew is one pipeline for each node.
 func (b *Backend) Renew(ctx context.Context, grants []anylock.Grant) []anylock.Renewal {
 	if err := b.gate.Enter(ctx); err != nil {
 		return slices.Repeat([]anylock.Renewal{{Err: err}}, len(grants))
@@ -250,10 +249,11 @@ func (b *Backend) Renew(ctx context.Context, grants []anylock.Grant) []anylock.R
 			ttl = 0 // the script then says only whether the lock is there
 		}
 		renewals[i].TTL = time.Duration(ttl) * time.Millisecond
-		calls[i] = call{keys: []string{b.config.prefix + g.Name}, args: []any{g.ID, ttl}}
+		k := keysFor(b.config.prefix, g.Name)
+		calls[i] = call{keys: []string{k.lock, k.counter}, args: []any{g.ID, ttl, b.config.retention.Milliseconds()}}
 	}
 	from := time.Now()
-	replies, errs := renewScript.runAll(ctx, b.client, calls)
+	replies, errs := b.runAll(ctx, renewScript, calls)
 	for i := range renewals {
 		renewals[i].From = from
 		if errs[i] != nil {
@@ -273,7 +273,7 @@ func (b *Backend) Renew(ctx context.Context, grants []anylock.Grant) []anylock.R
 	return renewals
 }
 
-// Release is one pipeline.
+// Release is one pipeline for each node.
 func (b *Backend) Release(ctx context.Context, grants []anylock.Grant) []error {
 	if err := b.gate.Enter(ctx); err != nil {
 		return slices.Repeat([]error{err}, len(grants))
@@ -287,7 +287,7 @@ func (b *Backend) Release(ctx context.Context, grants []anylock.Grant) []error {
 		k := keysFor(b.config.prefix, g.Name)
 		calls[i] = call{keys: []string{k.lock, k.counter}, args: []any{g.ID, k.channel, b.config.retention.Milliseconds()}}
 	}
-	replies, errs := releaseScript.runAll(ctx, b.client, calls)
+	replies, errs := b.runAll(ctx, releaseScript, calls)
 	for i, g := range grants {
 		switch {
 		case errs[i] != nil:
@@ -332,7 +332,10 @@ func (b *Backend) Close() error {
 	return first
 }
 
-func (b *Backend) classify(err error) error { return b.gate.Explain(classify(err, b.cluster != nil)) }
+func (b *Backend) classify(err error) error {
+	b.lookAgain(context.Background(), err)
+	return b.gate.Explain(classify(err, b.cluster != nil))
+}
 
 // milliseconds rounds up to what Redis can count.
 func milliseconds(ttl time.Duration) (int64, error) {

@@ -426,11 +426,21 @@ func TestReplicaSaysNothing(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
 	defer client.Close()
 	b, raw, name := over(t, client), rawClient(t, server), unique(t)
-	mustRelease(t, b, mustAcquire(t, b, request(name, newID())))
+	gone := mustAcquire(t, b, request(name, newID()))
+	mustRelease(t, b, gone)
+	held := unique(t)
+	mustAcquire(t, b, request(held, newID()))
 	raw.Do(t.Context(), "replicaof", "127.0.0.1", "1")
 	never := []anylock.Grant{{Name: name, ID: newID(), TTL: time.Second}}
 	_, err := b.Acquire(t.Context(), request(name, newID()))
 	wantClass(t, err, anylock.ErrUnavailable)
+	_, err = b.Acquire(t.Context(), request(name, gone.ID))
+	wantClass(t, err, anylock.ErrUnavailable)
+	another := []anylock.Grant{{Name: held, ID: newID(), TTL: time.Second}}
+	_, err = b.Acquire(t.Context(), request(held, another[0].ID))
+	wantClass(t, err, anylock.ErrUnavailable)
+	wantClass(t, b.Renew(t.Context(), another)[0].Err, anylock.ErrUnavailable)
+	wantClass(t, b.Release(t.Context(), another)[0], anylock.ErrUnavailable)
 	wantClass(t, b.Renew(t.Context(), never)[0].Err, anylock.ErrUnavailable)
 	wantClass(t, b.Release(t.Context(), never)[0], anylock.ErrUnavailable)
 }

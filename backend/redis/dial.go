@@ -27,6 +27,7 @@ type dialer struct {
 type dialed struct {
 	*net.TCPConn
 	dialer *dialer
+	addr   string
 }
 
 func (c *dialed) Close() error {
@@ -56,7 +57,7 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 		_ = conn.Close()
 		return nil, errors.New("not a TCP address")
 	}
-	kept := &dialed{TCPConn: tcp, dialer: d}
+	kept := &dialed{TCPConn: tcp, dialer: d, addr: addr}
 	d.mu.Lock()
 	d.conns[kept] = struct{}{}
 	d.mu.Unlock()
@@ -85,6 +86,18 @@ func (d *dialer) closedOr(err error) error {
 		return anylock.ErrClosed
 	}
 	return err
+}
+
+// closeOthers ends all connections but those to addr.
+func (d *dialer) closeOthers(addr string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for c := range d.conns {
+		if c.addr != addr {
+			_ = c.TCPConn.Close()
+			delete(d.conns, c)
+		}
+	}
 }
 
 // Close ends all connections and attempts to make one.

@@ -3,6 +3,7 @@ package redis
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -42,6 +43,10 @@ func classify(err error, cluster bool) error {
 		return nil
 	case errors.Is(err, anylock.ErrInvalid), errors.Is(err, anylock.ErrUnavailable), errors.Is(err, anylock.ErrClosed):
 		return err
+	case errors.Is(err, redis.ErrClosed):
+		return fmt.Errorf("%w: the Redis client below it was closed", anylock.ErrClosed)
+	case errors.Is(err, redis.ErrPoolTimeout):
+		return anylock.Unavailable(fmt.Errorf("all connections of the client's pool are in use, see PoolSize: %w", err))
 	}
 	if certificate := (*tls.CertificateVerificationError)(nil); errors.As(err, &certificate) {
 		return anylock.Invalid(err, "the server's certificate is not trusted, see the parameters ca= and servername=")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -48,13 +50,31 @@ func Open(ctx context.Context, url string) (*Backend, error) {
 	o.DialerRetries = 1 // commands are repeated anyway
 	o.DisableIdentity = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	client := redis.NewUniversalClient(o)
+	var client redis.UniversalClient
+	var asked *sentinels
+	switch {
+	case o.IsClusterMode:
+		cluster := o.Cluster()
+		cluster.DisableRoutingPolicies = true // which asks any node for COMMAND, for up to 5 s, whatever becomes of ctx
+		client = redis.NewClusterClient(cluster)
+	case o.MasterName != "":
+		asked = newSentinels(o, s.client.TLSConfig, d)
+		one := o.Simple()
+		one.Addr, one.Dialer = "the master "+strconv.Quote(o.MasterName), asked.dial
+		client = redis.NewClient(one)
+	default:
+		client = redis.NewClient(o.Simple())
+	}
 	b, err := New(client, func(c *config) { *c = s.config })
 	if err != nil {
 		_ = client.Close()
 		return nil, err
 	}
 	b.own = []io.Closer{client, d}
+	if asked != nil {
+		b.asked = asked
+		b.own = append(b.own, asked)
+	}
 	if err := anylock.CheckOpen(ctx, b.Describe()); err != nil {
 		_ = b.Close()
 		return nil, err
@@ -69,14 +89,39 @@ func Open(ctx context.Context, url string) (*Backend, error) {
 // ping returns when ctx ends even if go-redis does not; Close then ends what it has left.
 func (b *Backend) ping(ctx context.Context) error {
 	answer := make(chan error, 1)
-	go func() { answer <- b.classify(b.client.Ping(ctx).Err()) }()
+	go func() {
+		answer <- b.onSomeHost(ctx, b.pingSome)
+	}()
 	select {
 	case err := <-answer:
-		if err != nil && errors.Is(err, redis.Nil) && b.sentinels() {
-			return anylock.Invalidf("the sentinels do not know the master that sentinel= names")
-		}
 		return err
 	case <-ctx.Done():
 		return anylock.Unavailable(context.Cause(ctx))
 	}
+}
+
+// pingSome asks the server, or a few of a Cluster's masters: one that hangs does not keep a client from its work on the
+// others.
+func (b *Backend) pingSome(ctx context.Context) error {
+	asked := 1
+	if b.cluster != nil {
+		asked = 4
+	}
+	answers := make(chan error, asked)
+	for range asked {
+		go func() {
+			node, err := b.nodeOf(ctx, strconv.Itoa(rand.Int()))
+			if err == nil {
+				err = node.Ping(ctx).Err()
+			}
+			answers <- b.classify(err)
+		}()
+	}
+	var err error
+	for range asked {
+		if err = <-answers; err == nil || errors.Is(err, anylock.ErrInvalid) {
+			return err
+		}
+	}
+	return err
 }

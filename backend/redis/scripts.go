@@ -61,7 +61,7 @@ func (s script) run(ctx context.Context, on evaluator, c call) ([]any, error) {
 	return reply, err
 }
 
-// runAll makes many calls in one round trip, or one for each node of a cluster. Each has its own outcome.
+// runAll makes many calls in one round trip. Each has its own outcome.
 func (s script) runAll(ctx context.Context, client redis.UniversalClient, calls []call) ([][]any, []error) {
 	replies, errs := make([][]any, len(calls)), make([]error, len(calls))
 	if len(calls) == 1 { // without the pipeline's own connection

@@ -103,6 +103,9 @@ func (s *settings) readUser(authority *string) error {
 	}
 	name, password, found := strings.Cut((*authority)[:i], ":")
 	*authority = (*authority)[i+1:]
+	if found && password == "" && (name == "" || name == "default") { // what is made of a variable that is not set
+		return nil
+	}
 	if !found || password == "" {
 		return anylock.Invalidf("the URL has a user without a password; write USER:PASSWORD@, or :PASSWORD@ without a user")
 	}

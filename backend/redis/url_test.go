@@ -20,6 +20,8 @@ func TestURL(t *testing.T) {
 	for url, check := range map[string]func(s settings) bool{
 		"redis://h":                func(s settings) bool { return s.client.Addrs[0] == "h:6379" && s.config.prefix == "lock:" },
 		"valkey://h:7000/3":        func(s settings) bool { return s.client.Addrs[0] == "h:7000" && s.client.DB == 3 },
+		"redis://:@h":              func(s settings) bool { return s.client.Username == "" && s.client.Password == "" },
+		"redis://default:@h":       func(s settings) bool { return s.client.Username == "" && s.client.Password == "" },
 		"redis://h/":               func(s settings) bool { return s.client.DB == 0 },
 		"redis://[::1]/2":          func(s settings) bool { return s.client.Addrs[0] == "[::1]:6379" },
 		"redis://[::1]:7":          func(s settings) bool { return s.client.Addrs[0] == "[::1]:7" },

@@ -20,6 +20,18 @@ const (
 // masters. ANYLOCK_TEST_REDIS_CLUSTER names a cluster to use instead.
 func RedisCluster(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
+	return redisCluster(tb, "redis-cluster", clusterMasters, opts)
+}
+
+// RedisClusterWithReplicas starts a Redis Cluster of three masters with a replica each, which takes over some 3 s after its
+// master has failed. Its Nodes are the masters and then their replicas, in the same order; Addrs has all six.
+func RedisClusterWithReplicas(tb testing.TB, opts ...Option) *Server {
+	tb.Helper()
+	return redisCluster(tb, "redis-cluster-with-replicas", 2*clusterMasters, opts)
+}
+
+func redisCluster(tb testing.TB, key string, nodes int, opts []Option) *Server {
+	tb.Helper()
 	o := collect(opts)
 	if named := os.Getenv("ANYLOCK_TEST_REDIS_CLUSTER"); named != "" && len(o.args) == 0 {
 		return &Server{scheme: "redis", Addrs: strings.Split(named, ",")}
@@ -32,12 +44,16 @@ func RedisCluster(tb testing.TB, opts ...Option) *Server {
 			"--cluster-announce-port", number, "--cluster-node-timeout", "2000", "--cluster-require-full-coverage", "no")
 		return daemon{port: port, program: "redis-server", args: append(args, o.args...)}
 	}
-	return obtain(tb, o.key("redis-cluster"), spec{
+	return obtain(tb, o.key(key), spec{
 		image:  redisImage,
 		scheme: "redis",
-		ports:  clusterMasters,
+		ports:  nodes,
 		command: func(ports []int) []string {
-			return superviseDaemons(master(ports[0]), master(ports[1]), master(ports[2]))
+			var daemons []daemon
+			for _, port := range ports {
+				daemons = append(daemons, master(port))
+			}
+			return superviseDaemons(daemons...)
 		},
 		set: func(server *Server, ports []int) {
 			for _, port := range ports {
@@ -51,7 +67,7 @@ func RedisCluster(tb testing.TB, opts ...Option) *Server {
 // joinCluster brings the cluster one step nearer to its final state, and returns nil if that is reached. It can be
 // called again and again, also after a restart.
 func joinCluster(ctx context.Context, server *Server) error {
-	for i, addr := range server.Addrs {
+	for i, addr := range server.Addrs[:clusterMasters] {
 		info, err := ask(ctx, addr, "CLUSTER", "INFO")
 		if err != nil {
 			return err
@@ -71,7 +87,7 @@ func joinCluster(ctx context.Context, server *Server) error {
 	}
 
 	var errs []error
-	for _, addr := range server.Addrs {
+	for i, addr := range server.Addrs {
 		info, err := ask(ctx, addr, "CLUSTER", "INFO")
 		if err != nil {
 			return err
@@ -83,6 +99,11 @@ func joinCluster(ctx context.Context, server *Server) error {
 				return err
 			}
 		}
+		if i >= clusterMasters {
+			if err := replicate(ctx, addr, server.Addrs[i-clusterMasters]); err != nil {
+				errs = append(errs, err)
+			}
+		}
 		for _, want := range []string{"cluster_state:ok", fmt.Sprintf("cluster_slots_ok:%d", clusterSlots)} {
 			if !slices.Contains(state, want) {
 				errs = append(errs, fmt.Errorf("%s is not yet %s", addr, want))
@@ -90,4 +111,26 @@ func joinCluster(ctx context.Context, server *Server) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// replicate makes one node a replica of another, and returns nil when it is one that could take over.
+func replicate(ctx context.Context, addr, master string) error {
+	role, err := ask(ctx, addr, "INFO", "replication")
+	if err != nil {
+		return err
+	}
+	if strings.Contains(role[0], "role:slave") {
+		if !strings.Contains(role[0], "master_link_status:up") {
+			return fmt.Errorf("%s is not yet in step", addr)
+		}
+		return nil
+	}
+	id, err := ask(ctx, master, "CLUSTER", "MYID")
+	if err != nil {
+		return err
+	}
+	if _, err := ask(ctx, addr, "CLUSTER", "REPLICATE", id[0]); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s is not a replica yet", addr)
 }
