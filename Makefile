@@ -22,7 +22,7 @@ test: images ## Run all tests (GOTESTFLAGS='-race -run Name' adds flags)
 
 .PHONY: test-fast
 test-fast: ## Run the tests that need no server, in half a minute
-	go test . ./internal/... ./backend/internal/... ./backend/memory ./fence/... ./examples/...
+	go test . ./internal/... ./backend/internal/... ./backend/memory ./examples/...
 
 .PHONY: race
 race: ## Run all tests with the race detector

@@ -19,6 +19,11 @@ const (
 	// probeTimeout bounds each question to the engine or, through it, to a registry.
 	probeTimeout = 5 * time.Second
 
+	// runLabel is on every container with the value of runEnv, so that who has set it finds those that a test process
+	// left behind.
+	runLabel = "anylock.test.run"
+	runEnv   = "ANYLOCK_TEST_RUN"
+
 	// reaperImage is what testcontainers v0.45 uses to remove the containers of a test binary that crashed.
 	reaperImage = "testcontainers/ryuk:0.14.0"
 )
@@ -126,6 +131,9 @@ func (i image) choose(docker *client.Client) (string, error) {
 
 // run starts a container. On an error nothing of it is left.
 func run(ctx context.Context, request testcontainers.ContainerRequest) (testcontainers.Container, error) {
+	if id := os.Getenv(runEnv); id != "" {
+		request.Labels = map[string]string{runLabel: id}
+	}
 	container, err := testcontainers.GenericContainer(ctx, testcontainers.GenericContainerRequest{
 		ContainerRequest: request,
 		Started:          true,

@@ -3,15 +3,15 @@
 //
 //	go run ./internal/testshards [-at-once N] [-shards PREFIX] [flags of go test]
 //
-// It prints a line for each shard as it ends, all that a failed test has printed, and a table. With -run among the flags
-// there is one shard, since the caller has chosen already.
+// It prints a line for each shard as it ends, all that a failed test has printed, and a table. With -run or -bench among
+// the flags there is one shard, since the caller has chosen already; with -v all output is shown.
 package main
 
 import (
 	"context"
+	"crypto/rand"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -19,7 +19,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"text/tabwriter"
 	"time"
 )
 
@@ -46,15 +45,23 @@ func run(ctx context.Context, atOnce int, only string, flags []string) (ok bool,
 	}
 	packages := strings.Fields(string(list))
 	shards := plan(packages)
-	if slices.ContainsFunc(flags, func(f string) bool {
-		return strings.TrimLeft(f, "-") == "run" || strings.HasPrefix(strings.TrimLeft(f, "-"), "run=")
-	}) {
+	if has(flags, "run") || has(flags, "bench") {
 		shards = []shard{{name: "chosen", packages: packages}}
 	}
 	shards = slices.DeleteFunc(shards, func(s shard) bool { return !strings.HasPrefix(s.name, only) })
+	if len(shards) == 0 {
+		return false, fmt.Errorf("the name of no shard begins with %q", only)
+	}
+
+	removeContainers, err := markContainers()
+	if err != nil {
+		return false, err
+	}
+	defer removeContainers()
+
 	start := time.Now()
 	// Once, before the shards would compile the same side by side. What does not compile is told by its shard.
-	_ = exec.CommandContext(ctx, "go", append(append([]string{"test", "-c", "-o", os.DevNull}, flags...), packages...)...).Run()
+	_ = exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-c", "-o", os.DevNull}, flags, packages)...).Run()
 	fmt.Printf("%d shards, %d at once\n", len(shards), atOnce)
 
 	outcomes := make([]*outcome, len(shards))
@@ -68,35 +75,52 @@ func run(ctx context.Context, atOnce int, only string, flags []string) (ok bool,
 			outcomes[i] = s.run(ctx, flags)
 			printing.Lock()
 			defer printing.Unlock()
-			outcomes[i].report()
+			outcomes[i].report(os.Stdout)
 		})
 	}
 	running.Wait()
-	return table(outcomes, time.Since(start)), ctx.Err()
+	ok = table(os.Stdout, outcomes, time.Since(start))
+	if ctx.Err() != nil {
+		err = errInterrupted
+	}
+	return ok, err
 }
 
-// table prints what each shard has done, and the sum in a line of its own.
-func table(outcomes []*outcome, took time.Duration) (ok bool) {
-	ok = true
-	passed, failed, skipped := 0, 0, 0
-	fmt.Println()
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "shard\tpassed\tfailed\tskipped\tseconds\twhy skipped")
-	for _, o := range outcomes {
-		ok = ok && o.ok()
-		passed += o.passed
-		failed += o.failed
-		skipped += o.skips()
-		var why []string
-		for _, reason := range slices.Sorted(maps.Keys(o.skipped)) {
-			why = append(why, fmt.Sprintf("%d: %s", o.skipped[reason], reason))
-		}
-		if o.broken != "" {
-			why = append(why, o.broken)
-		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.0f\t%s\n", o.shard, o.passed, o.failed, o.skips(), o.took.Seconds(), strings.Join(why, "; "))
+// has reports whether a flag of go test is among flags, as -name, -name=value or with two dashes.
+func has(flags []string, name string) bool { return index(flags, name) >= 0 }
+
+// value is what a flag is given, as -name=value or -name value, or "".
+func value(flags []string, name string) string {
+	i := index(flags, name)
+	if i < 0 {
+		return ""
 	}
-	_ = w.Flush()
-	fmt.Printf("\nall of it took %.0f s\n%d passed, %d failed, %d skipped\n", took.Seconds(), passed, failed, skipped)
-	return ok
+	_, value, found := strings.Cut(flags[i], "=")
+	if !found && i+1 < len(flags) {
+		value = flags[i+1]
+	}
+	return value
+}
+
+func index(flags []string, name string) int {
+	return slices.IndexFunc(flags, func(f string) bool {
+		given, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(f, "-"), "-"), "=")
+		return strings.HasPrefix(f, "-") && given == name
+	})
+}
+
+// markContainers lets the containers of this run carry a label (see conformance/containers). The function that it returns
+// removes those that are left: a test process that is interrupted, panics or runs out of time removes none.
+func markContainers() (remove func(), err error) {
+	id := rand.Text()
+	return func() {
+		ids, err := exec.Command("docker", "ps", "--all", "--quiet", "--filter", "label=anylock.test.run="+id).Output()
+		left := strings.Fields(string(ids))
+		if err != nil || len(left) == 0 {
+			return // most often there is no docker, so that nothing was started
+		}
+		if out, err := exec.Command("docker", append([]string{"rm", "--force", "--volumes"}, left...)...).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "testshards: remove containers: %v\n%s", err, out)
+		}
+	}, os.Setenv("ANYLOCK_TEST_RUN", id)
 }

@@ -22,7 +22,7 @@ const (
 )
 
 // apart are the tests that have a shard of their own, the longest first. What is not named here runs in its package's
-// rest, or, if the package has none, with all other packages: no test can be forgotten.
+// rest, or, if the package is not named here, with all such packages: no test can be forgotten.
 var apart = []shard{
 	{name: "postgres/lease", packages: []string{postgres}, only: "^TestConformanceLease$"},
 	{name: "postgres/rowlock", packages: []string{postgres}, only: "^TestConformanceRowLock$"},
@@ -37,29 +37,26 @@ var apart = []shard{
 	{name: "suite/sabotage", packages: []string{conformance}, only: "^TestSabotageIsCaught$"},
 }
 
-// rests are the shards of what a package has besides.
-var rests = []shard{
-	{name: "postgres/others", packages: []string{postgres}},
-	{name: "redis/others", packages: []string{redis}},
-}
-
 // plan divides all tests of the packages among shards.
 func plan(packages []string) []shard {
 	shards := slices.Clone(apart)
-	for _, rest := range append(slices.Clone(rests), shard{name: "others", packages: packages}) {
-		if rest.name == "others" {
-			rest.packages = slices.DeleteFunc(slices.Clone(packages), func(p string) bool {
-				return slices.ContainsFunc(rests, func(r shard) bool { return slices.Contains(r.packages, p) })
-			})
-		}
+	others := shard{name: "others"}
+	for _, p := range packages {
+		rest := shard{packages: []string{p}}
 		for _, s := range apart {
-			if slices.Contains(rest.packages, s.packages[0]) {
+			if s.packages[0] == p {
+				family, _, _ := strings.Cut(s.name, "/")
+				rest.name = family + "/others"
 				rest.not = append(rest.not, s.only)
 			}
 		}
+		if rest.name == "" {
+			others.packages = append(others.packages, p)
+			continue
+		}
 		shards = append(shards, rest)
 	}
-	return slices.DeleteFunc(shards, func(s shard) bool { return !slices.Contains(packages, s.packages[0]) })
+	return append(shards, others)
 }
 
 // args are those of go test.
@@ -69,7 +66,11 @@ func (s shard) args(flags []string) []string {
 		args = append(args, "-run", s.only)
 	}
 	if len(s.not) > 0 {
-		args = append(args, "-skip", strings.Join(s.not, "|"))
+		not := s.not
+		if more := value(flags, "skip"); more != "" {
+			not = append(slices.Clone(not), more)
+		}
+		args = append(args, "-skip", strings.Join(not, "|"))
 	}
 	return append(args, s.packages...)
 }
