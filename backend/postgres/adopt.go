@@ -23,7 +23,7 @@ type Adopted struct {
 }
 
 // WithAdopted makes the leases of [RowLock], and [LockTx], exclude code that locks these rows by SELECT ... FOR UPDATE. A
-// lock whose row is missing is an error. URL: table=TABLE and column=COLUMN.
+// lock whose row is missing is a [*MissingRowError]. URL: table=TABLE and column=COLUMN.
 func WithAdopted(a Adopted) Option { return func(c *config) { c.adopt = &a } }
 
 func (a *Adopted) check() error {
@@ -66,22 +66,57 @@ func (c config) checkSpelling(name string, spelled *string) error {
 	if spelled == nil || *spelled == name {
 		return nil
 	}
-	return anylock.Invalidf("the row of the table %s that is meant is called %q there; locks need the very same name", c.adopt.Table, *spelled)
+	return &MissingRowError{Table: c.adopt.Table, Spelled: *spelled}
 }
 
-func (a *Adopted) missing() error {
-	return anylock.Invalidf("the table %s has no row of this name; an adopted row must be there before it is locked", a.Table)
+// MissingRowError says that the adopted table has no row that is called as the lock is. It matches [anylock.ErrInvalid], as
+// wrong credentials do, but it is an answer to those who made the name, and no fault of the configuration.
+type MissingRowError struct {
+	// Table is the adopted table, as in [Adopted].
+	Table string
+	// Spelled is what the table calls the row that is meant, where the lock's name is another spelling of it: 7 for 007.
+	Spelled string
+	// Err is the server's error for a name that no row can have, such as "seven" in a column of numbers. It may be nil.
+	Err error
 }
 
-// explain tells errors about the adopted table from those about the own ones.
+func (e *MissingRowError) Error() string {
+	switch {
+	case e.Spelled != "":
+		return fmt.Sprintf("the row of the table %s that is meant is called %q there; locks need the very same name", e.Table, e.Spelled)
+	case e.Err != nil:
+		return fmt.Sprintf("the table %s cannot have a row of this name: %v", e.Table, e.Err)
+	}
+	return fmt.Sprintf("the table %s has no row of this name; an adopted row must be there before it is locked", e.Table)
+}
+
+// Is makes a MissingRowError match [anylock.ErrInvalid].
+func (*MissingRowError) Is(target error) bool { return target == anylock.ErrInvalid }
+
+// Unwrap gives the server's error.
+func (e *MissingRowError) Unwrap() error { return e.Err }
+
+func (a *Adopted) missing() error { return &MissingRowError{Table: a.Table} }
+
+// explain tells errors about the adopted table from those about the own ones, whose names can be any text.
 func (c config) explain(err error) error {
-	if c.adopt == nil || c.isOwnTable(err) {
+	if c.adopt == nil || !isBadValue(err) && c.isOwnTable(err) {
 		return err
 	}
 	return c.adopt.explain(err)
 }
 
+// isBadValue reports a data exception, class 22 of the SQLSTATEs: in a statement that looks for an adopted row all of them
+// come from the name, which cannot be read as a value of the column.
+func isBadValue(err error) bool {
+	code := sqlState(err)
+	return strings.HasPrefix(code, "22") && code != untranslatableChar
+}
+
 func (a *Adopted) explain(err error) error {
+	if isBadValue(err) {
+		return &MissingRowError{Table: a.Table, Err: err}
+	}
 	switch sqlState(err) {
 	case undefinedTable, invalidSchemaName:
 		return anylock.Invalid(err, fmt.Sprintf("the adopted table %s is missing; correct table=", a.Table))

@@ -247,11 +247,6 @@ func TestAdoptedRows(t *testing.T) {
 	url := urlOf(s, schema, "mode=rowlock", "table="+table, "column=id")
 	l := locker(t, url)
 	ctx := ctx10(t)
-	for _, wrong := range []string{"8", "seven"} {
-		if _, err := l.TryAcquire(ctx, wrong); !errors.Is(err, anylock.ErrInvalid) {
-			t.Errorf("row %q, which is missing: %v", wrong, err)
-		}
-	}
 	for range 2 { // the second time the row of the lock would be there
 		if _, err := l.TryAcquire(ctx, "007"); !errors.Is(err, anylock.ErrInvalid) || !strings.Contains(err.Error(), `"7"`) {
 			t.Errorf("the row 7 by another name: %v", err)
@@ -260,11 +255,6 @@ func TestAdoptedRows(t *testing.T) {
 	}
 	adopted := postgres.WithAdopted(postgres.Adopted{Table: table, Column: "id"})
 	tx := must(db.Begin(ctx))(t)
-	for _, wrong := range []string{"8", "007"} {
-		if err := postgres.LockTx(ctx, tx, wrong, postgres.WithSchema(name), adopted); !errors.Is(err, anylock.ErrInvalid) {
-			t.Errorf("LockTx of row %q: %v", wrong, err)
-		}
-	}
 	if err := postgres.LockTx(ctx, tx, "7", postgres.WithSchema(name), adopted, postgres.WithMode(postgres.Advisory)); !errors.Is(err, anylock.ErrInvalid) {
 		t.Errorf("LockTx in mode advisory: %v", err)
 	}
@@ -310,6 +300,41 @@ func TestAdoptedRows(t *testing.T) {
 	var held *anylock.HeldError
 	if _, err := l.TryAcquire(ctx, "7"); !errors.As(err, &held) || held.Holder != "" {
 		t.Errorf("while legacy code has the row that anylock had before: %v", err)
+	}
+}
+
+// A name that comes from a user is told from a configuration that is wrong.
+func TestMissingRow(t *testing.T) {
+	s := server(t)
+	schema := freshSchema(t, s)
+	name := strings.TrimPrefix(schema, "schema=")
+	open(t, urlOf(s, schema, "mode=rowlock"))
+	db := admin(t, s)
+	table := name + ".account"
+	db.exec("CREATE TABLE " + table + " (id bigint PRIMARY KEY, day date NOT NULL)")
+	db.exec("INSERT INTO " + table + " VALUES (7, '2026-12-01')")
+	for _, c := range []struct{ column, lock, spelled string }{
+		{"id", "8", ""}, {"id", "007", "7"}, {"id", "seven", ""}, {"id", "anylock", ""}, {"id", "99999999999999999999", ""},
+		{"day", "2026-12-32", ""}, {"day", "tomorrow or so", ""},
+	} {
+		adopted := postgres.Adopted{Table: table, Column: c.column}
+		l := locker(t, urlOf(s, schema, "mode=rowlock", "table="+table, "column="+c.column))
+		_, waited := l.Acquire(ctx10(t), c.lock)
+		_, tried := l.TryAcquire(ctx10(t), c.lock)
+		tx := must(db.Begin(ctx10(t)))(t)
+		inTx := postgres.LockTx(ctx10(t), tx, c.lock, postgres.WithSchema(name), postgres.WithAdopted(adopted))
+		must(tx.Exec(ctx10(t), "SELECT"))(t)
+		must(0, tx.Rollback(ctx10(t)))(t)
+		for how, err := range map[string]error{"Acquire": waited, "TryAcquire": tried, "LockTx": inTx} {
+			missing, ok := errors.AsType[*postgres.MissingRowError](err)
+			if !ok || missing.Table != table || missing.Spelled != c.spelled || !errors.Is(err, anylock.ErrInvalid) || errors.Is(err, anylock.ErrUnavailable) {
+				t.Errorf("%s of %q, which is no row's %s: %v", how, c.lock, c.column, err)
+			}
+		}
+	}
+	_, err := postgres.Open(ctx10(t), urlOf(s, schema, "mode=rowlock", "table="+table, "column=nothing"))
+	if _, ok := errors.AsType[*postgres.MissingRowError](err); ok || !errors.Is(err, anylock.ErrInvalid) {
+		t.Errorf("a missing column: %v", err)
 	}
 }
 
