@@ -43,7 +43,8 @@ type advice struct {
 	over    chan struct{} // closed when the key is free again for this process
 	grant   anylock.Grant
 	session *sharedSession // nil: not granted yet
-	until   time.Time      // the server keeps it until then unless it is renewed; the session may live longer
+	noted   *noted
+	until   time.Time // the server keeps it until then unless it is renewed; the session may live longer
 	lost    func(error)
 	abandon context.CancelFunc
 	ended   <-chan struct{} // closed when nobody wants the attempt any more
@@ -214,7 +215,7 @@ func (a *advisoryLocks) settle(n *advice, grant anylock.Grant, session *sharedSe
 	if a.closed || a.byID[of(grant)] != n {
 		return false
 	}
-	n.grant, n.session, n.until = grant, session, grant.From.Add(grant.TTL)
+	n.grant, n.session, n.noted, n.until = grant, session, notedNow(), grant.From.Add(grant.TTL)
 	return true
 }
 
@@ -446,7 +447,7 @@ func (a *advisoryLocks) watch(context.Context, string) (<-chan struct{}, error) 
 func (a *advisoryLocks) renew(ctx context.Context, grants []anylock.Grant) []anylock.Renewal {
 	renewals := make([]anylock.Renewal, len(grants))
 	asked := make(map[*sharedSession][]int)
-	found := make([]*advice, len(grants))
+	found, notes := make([]*advice, len(grants)), make([]*noted, len(grants))
 	now := time.Now()
 	a.mu.Lock()
 	for i, g := range grants {
@@ -467,11 +468,13 @@ func (a *advisoryLocks) renew(ctx context.Context, grants []anylock.Grant) []any
 				renewals[i] = anylock.Renewal{From: from, TTL: s.ttl, Err: err}
 				if err == nil {
 					renewals[i].Err = a.extend(found[i], from)
+					notes[i] = found[i].noted
 				}
 			}
 		})
 	}
 	asking.Wait()
+	a.sweeper.keep(grants, notes)
 	a.expire()
 	return renewals
 }

@@ -9,6 +9,32 @@ func Sweep(ctx context.Context, b *Backend) (int64, error) {
 		return m.sweeper.sweep(ctx)
 	case *rowLocks:
 		return m.sweeper.sweep(ctx)
+	case *advisoryLocks:
+		return m.sweeper.sweep(ctx)
 	}
 	return 0, nil
+}
+
+// NoteAgain makes the next renewals note in the table that their locks are held, as if the time for it had come.
+func NoteAgain(b *Backend) {
+	switch m := b.mode.(type) {
+	case *rowLocks:
+		for _, h := range m.holds.byID {
+			h.noted.Store(0)
+		}
+	case *advisoryLocks:
+		for _, n := range m.byID {
+			n.noted.Store(0)
+		}
+	}
+}
+
+// Noted waits until everything is noted that should be.
+func Noted(b *Backend) {
+	switch m := b.mode.(type) {
+	case *rowLocks:
+		m.sweeper.running.Wait()
+	case *advisoryLocks:
+		m.sweeper.running.Wait()
+	}
 }

@@ -24,6 +24,7 @@ type hold struct {
 	id        identity
 	session   *session // nil: not granted yet
 	grant     anylock.Grant
+	noted     *noted
 	abandoned context.Context // ends when it is released before it is granted
 	abandon   context.CancelFunc
 	ended     <-chan struct{} // closed when nobody wants the attempt any more
@@ -82,18 +83,18 @@ func (h *holds) settle(n *hold, grant anylock.Grant, session *session) bool {
 		delete(h.byID, n.id)
 		return false
 	}
-	n.session, n.grant = session, grant
+	n.session, n.grant, n.noted = session, grant, notedNow()
 	return true
 }
 
-// find returns the session of a grant, or nil.
-func (h *holds) find(id identity) (*session, anylock.Grant) {
+// find returns a grant, or nil.
+func (h *holds) find(id identity) *hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n := h.byID[id]; n != nil {
-		return n.session, n.grant
+	if n := h.byID[id]; n != nil && n.session != nil {
+		return n
 	}
-	return nil, anylock.Grant{}
+	return nil
 }
 
 // end forgets a grant, or gives up an attempt that is under way, and returns it; nil: there is none.

@@ -376,8 +376,12 @@ func TestSweepRows(t *testing.T) {
 	db.exec(`INSERT INTO ` + name + `.anylock_rows SELECT 'x'||i FROM generate_series(1, 1500) AS i`)
 	db.exec(`UPDATE ` + name + `.anylock_rows SET created_at = clock_timestamp() - interval '2 hours'`)
 	held := take("held")
-	db.exec(`UPDATE ` + name + `.anylock SET expires_at = clock_timestamp() - interval '2 hours', version = version - 7200000000`)
-	if n := must(postgres.Sweep(ctx10(t), b))(t); n != 1501+2 { // the rows but one, and two counters
+	db.exec(`UPDATE ` + name + `.anylock SET expires_at = clock_timestamp() - interval '2 hours'`)
+	db.exec(`UPDATE ` + name + `.anylock SET version = version - 7200000000 WHERE name = 'old'`)
+	postgres.NoteAgain(b)
+	must(0, b.Renew(ctx10(t), []anylock.Grant{held})[0].Err)(t)
+	postgres.Noted(b)
+	if n := must(postgres.Sweep(ctx10(t), b))(t); n != 1501+1 { // the rows but one, and one counter
 		t.Errorf("%d rows were swept", n)
 	}
 	if left := value[string](db, "SELECT string_agg(name, ' ') FROM "+name+".anylock_rows"); left != "held" {
@@ -389,6 +393,41 @@ func TestSweepRows(t *testing.T) {
 	}
 	if next := take("held"); next.Token <= held.Token {
 		t.Errorf("token %d after %d, which was swept", next.Token, held.Token)
+	}
+}
+
+// The counter of a lock stays while it is held, however long that is. With MinToken it may be far behind the server's time.
+func TestCountersOfHeldLocksStay(t *testing.T) {
+	s := server(t)
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			schema := freshSchema(t, s)
+			b := open(t, urlOf(s, schema, "mode="+mode))
+			db := admin(t, s)
+			table := strings.TrimPrefix(schema, "schema=") + ".anylock"
+			req := request("n")
+			req.MinToken = 1000
+			g := must(b.Acquire(ctx10(t), req))(t)
+			db.exec("UPDATE " + table + " SET expires_at = expires_at - interval '2 hours' WHERE id IS NULL") // granted so long ago
+			postgres.NoteAgain(b)
+			must(0, b.Renew(ctx10(t), []anylock.Grant{g})[0].Err)(t)
+			postgres.Noted(b)
+			must(postgres.Sweep(ctx10(t), b))(t)
+			must(0, b.Release(ctx10(t), []anylock.Grant{g})[0])(t)
+			must(postgres.Sweep(ctx10(t), b))(t) // it was in use until now
+			req = request("n")
+			req.MinToken = 5
+			if next := must(b.Acquire(ctx10(t), req))(t); next.Token <= g.Token {
+				t.Errorf("token %d after %d of a lock that was held", next.Token, g.Token)
+			}
+
+			req = request("not renewed")
+			req.TTL = 2 * time.Hour
+			must(b.Acquire(ctx10(t), req))(t)
+			if left := value[time.Duration](db, "SELECT expires_at - clock_timestamp() FROM "+table+" WHERE name = 'not renewed'"); left < req.TTL-time.Minute {
+				t.Errorf("a lock that may be held for %v without a renewal is in use for %v", req.TTL, left)
+			}
+		})
 	}
 }
 

@@ -161,19 +161,24 @@ func (r *rowLocks) watch(context.Context, string) (<-chan struct{}, error) { ret
 
 func (r *rowLocks) renew(ctx context.Context, grants []anylock.Grant) []anylock.Renewal {
 	renewals := make([]anylock.Renewal, len(grants))
+	notes := make([]*noted, len(grants))
 	var asking sync.WaitGroup
 	for i, g := range grants {
 		asking.Go(func() {
-			session, grant := r.holds.find(of(g))
-			if session == nil {
+			h := r.holds.find(of(g))
+			if h == nil {
 				renewals[i].Err = anylock.ErrLost
 				return
 			}
-			from, err := session.prove(ctx, session.pingServer)
-			renewals[i] = anylock.Renewal{From: from, TTL: grant.TTL, Err: err}
+			from, err := h.session.prove(ctx, h.session.pingServer)
+			renewals[i] = anylock.Renewal{From: from, TTL: h.grant.TTL, Err: err}
+			if err == nil {
+				notes[i] = h.noted
+			}
 		})
 	}
 	asking.Wait()
+	r.sweeper.keep(grants, notes)
 	return renewals
 }
 

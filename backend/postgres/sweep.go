@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/anylock/anylock"
 )
 
 //go:embed sql/sweep.sql
@@ -16,6 +18,9 @@ var sweepSQL string
 
 //go:embed sql/sweep_rows.sql
 var sweepRowsSQL string
+
+//go:embed sql/keep.sql
+var keepSQL string
 
 const (
 	sweepBatch   = 1000
@@ -64,6 +69,52 @@ func (s *sweeper) sweep(ctx context.Context) (total int64, err error) {
 		}
 	}
 	return total, err
+}
+
+// noted is when the table was told last that a lock is held, in nanoseconds since 1970. Only modes whose lock is a session's
+// need it: mode lease renews in the table.
+type noted struct{ atomic.Int64 }
+
+func notedNow() *noted {
+	n := new(noted)
+	n.Store(time.Now().UnixNano())
+	return n
+}
+
+// inUse is for how long the table should take a lock with this TTL for held: until it must have been renewed and noted again.
+func (c config) inUse(ttl time.Duration) time.Duration { return ttl + c.noteAfter() }
+
+func (c config) noteAfter() time.Duration { return c.retention / 4 }
+
+// keep notes in the background that locks are held, where it is time to. For a lock held for longer than the retention that
+// is what keeps its counter, and afterwards for a whole retention more.
+func (s *sweeper) keep(grants []anylock.Grant, notes []*noted) {
+	now := time.Now().UnixNano()
+	var names []string
+	var times []int64
+	var due []*noted
+	for i, n := range notes {
+		if n == nil {
+			continue
+		}
+		if last := n.Load(); now-last >= int64(s.config.noteAfter()) && n.CompareAndSwap(last, now) {
+			names = append(names, s.config.prefix+grants[i].Name)
+			times = append(times, s.config.inUse(grants[i].TTL).Microseconds())
+			due = append(due, n)
+		}
+	}
+	if len(due) == 0 {
+		return
+	}
+	s.running.Go(func() {
+		ctx, cancel := context.WithTimeout(s.life, sweepTimeout)
+		defer cancel()
+		if s.run(ctx, statement{sql: s.config.fill(keepSQL), args: []any{names, times}, repeatable: true}) != nil {
+			for _, n := range due {
+				n.Store(0) // the next renewal tries again
+			}
+		}
+	})
 }
 
 func (s *sweeper) wait() {

@@ -20,7 +20,7 @@ func (c config) tokenStatement(condition string) string {
 }
 
 func tokenArgs(c config, req anylock.Request) []any {
-	return []any{c.prefix + req.Name, req.Holder, int64(max(req.MinToken, 0))}
+	return []any{c.prefix + req.Name, req.Holder, int64(max(req.MinToken, 0)), c.inUse(req.TTL).Microseconds()}
 }
 
 // nextToken is for a grant whose lock is held already: the counter's commit comes before the grant is known to anybody,
