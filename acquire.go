@@ -170,6 +170,15 @@ func isStopped(err error) bool { _, is := errors.AsType[stopped](err); return is
 // attempt asks the store once. It returns when the caller's context, the request's time or the Locker ends, even if the
 // backend does not.
 func (a *acquisition) attempt(queued bool) (*Lease, error) {
+	if !queued {
+		places := a.admission.acquires
+		if err := a.admission.enter(a.ctx, places, a.draining, a.cfg.requestTimeout); errors.Is(err, errNoAnswer) {
+			return nil, a.unanswered(0)
+		} else if err != nil {
+			return nil, err
+		}
+		defer a.admission.leave(places)
+	}
 	lease := &Lease{locker: a.Locker, holder: a.cfg.holder}
 	request := Request{
 		Name: a.name, ID: a.id, TTL: a.cfg.ttl, Wait: queued,
@@ -194,6 +203,9 @@ func (a *acquisition) attempt(queued bool) (*Lease, error) {
 		g, err = askQueued(a.ctx, a.Locker, call, late)
 	} else {
 		g, err = ask(a.ctx, a.Locker, false, call, late)
+	}
+	if err == nil || !isUnknown(err) {
+		a.admission.note()
 	}
 	switch {
 	case err == nil:

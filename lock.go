@@ -98,6 +98,10 @@ type Backend interface {
 	// Renew extends grants by the TTL they were granted with, at most Describe().MaxBatch of them, and returns one
 	// Renewal for each, in order. It names (Name, ID), never the name alone, and never re-creates what has gone. It sets
 	// the remaining time and never adds to it. A session store renews once for all.
+	//
+	// Renew and Release do not queue behind Acquire for long, least of all behind one that waits in the store: with a limit
+	// of its own below them a backend says so by MaxRequests, or gives them a way of their own. Where a store has several
+	// nodes, one that hangs holds up only what is on it: each grant has its own outcome.
 	Renew(ctx context.Context, grants []Grant) []Renewal
 
 	// Release ends exactly these grants, at most MaxBatch of them, and returns one error for each, in order: nil when it
@@ -128,6 +132,10 @@ type Description struct {
 	// core calls them in the goroutine of its own caller, with a short deadline, and repeats what was not answered by
 	// then; that spares a goroutine for each call.
 	Deadlines bool
+	// MaxRequests is how many calls it can have under way at once without waiting, such as the size of a connection pool;
+	// zero: any number. The core keeps some of them for renewals, and lets acquires and releases wait before they are
+	// called: their deadline begins after that.
+	MaxRequests int
 	// MaxBatch is how many grants one Renew or Release takes, at least 1.
 	MaxBatch int
 }

@@ -28,6 +28,7 @@ type Locker struct {
 	undoings   undoings
 	background background.Group // calls aside, also those left behind
 	slow       slowness
+	admission  *admission
 	troubles   troubles
 	races      races
 	slept      time.Duration // bootclock.Suspended() as the scheduler of renewals saw it last
@@ -54,14 +55,15 @@ func New(b Backend, opts ...Option) (*Locker, error) {
 		return nil, l.error("new", "", err)
 	}
 	l.troubles.logger = l.cfg.logger.With("backend", l.desc.Name)
+	l.admission = newAdmission(l.desc.MaxRequests)
 	l.slept = bootclock.Suspended()
 	l.renewals = scheduler.Scheduler[*Lease]{
 		Job: func(lease *Lease) *scheduler.Job { return &lease.renewal }, Run: l.renewBatch, Tick: l.checkSleep,
-		Batch: max(l.desc.MaxBatch, 1), Workers: 8,
+		Batch: max(l.desc.MaxBatch, 1), Workers: 256, // since some may hang
 	}
 	l.undoings.Scheduler = scheduler.Scheduler[*undoing]{
 		Job: func(u *undoing) *scheduler.Job { return &u.job }, Run: l.undoBatch,
-		Batch: max(l.desc.MaxBatch, 1), Workers: 4,
+		Batch: max(l.desc.MaxBatch, 1), Workers: 16,
 	}
 	return l, nil
 }

@@ -127,7 +127,7 @@ func param[T any](p *Params, name string, absent T, parse func(string) (T, error
 	v, err := parse(p.values.Get(name))
 	if err != nil {
 		if p.err == nil {
-			p.err = Invalidf("URL parameter %s=%s: it must be %s", name, shown(p.values.Get(name)), want)
+			p.err = Invalidf("URL parameter %s: it must be %s", name, want) // it may be the rest of a password
 		}
 		return absent
 	}

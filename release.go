@@ -42,10 +42,18 @@ func (l *Locker) releaseNow(ctx context.Context, lease *Lease) error {
 		close(lease.releasing)
 		lease.releasing = nil
 	}()
+	places := l.admission.releases
+	err := l.admission.enter(ctx, places, nil, l.cfg.requestTimeout)
 	sent := time.Now()
-	_, err := ask(ctx, l, true, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.tellStore(ctx, []Grant{lease.grant}, []*Lease{lease})[0]
-	}, nil)
+	if err == nil {
+		_, err = ask(ctx, l, true, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, l.tellStore(ctx, []Grant{lease.grant}, []*Lease{lease})[0]
+		}, nil)
+		l.admission.leave(places)
+		if err == nil || !isUnknown(err) {
+			l.admission.note()
+		}
+	}
 	lease.mu.Lock()
 	released, result, over := lease.released, lease.result, lease.ended
 	lease.mu.Unlock()

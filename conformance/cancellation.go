@@ -203,6 +203,36 @@ var cancellationCases = []testCase{
 		},
 	},
 	{
+		name:    "ended-ids-are-remembered",
+		promise: "A store that remembers the ID which ended last remembers the four that did: their late requests are refused.",
+		check: func(t *tester) {
+			a, b, name := t.client(), t.client(), t.name("n")
+			var ended []anylock.Grant
+			for i := range 4 {
+				c := a
+				if i%2 == 1 {
+					c = b
+				}
+				g := t.grant(c, t.request(name, t.long))
+				t.must(t.end(c, g), "Release")
+				ended = append(ended, g)
+			}
+			for i := len(ended) - 1; i >= 0; i-- {
+				r := t.request(name, t.long)
+				r.ID = ended[i].ID
+				g, err := a.Backend.Acquire(t.bounded(), r)
+				if err == nil {
+					t.must(t.end(a, g), "Release")
+					if i == len(ended)-1 {
+						t.Skipf("the store remembers no ID")
+					}
+					t.Fatalf("granted to an ID that ended %d releases ago", len(ended)-i)
+				}
+				t.wants(err, anylock.ErrLost)
+			}
+		},
+	},
+	{
 		name:    "late-answer-is-undone", // B13 B19
 		promise: "A cancelled acquire returns at once, and what the store grants later is undone.",
 		check: func(t *tester) {

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -144,6 +145,45 @@ func (e *evil) eachError(change func(r anylock.Request, err error) error) {
 }
 
 var sabotages = []sabotage{
+	{"a cancelled wait goes on", "waiting/cancelled-waiter-is-gone", anylock.WakeQueue, func(e *evil) {
+		e.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			if !r.Wait {
+				return e.honest.Acquire(ctx, r)
+			}
+			go func() { // and gives the lock back only a while after it was granted
+				queued, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				if g, err := e.honest.Acquire(queued, r); err == nil {
+					time.Sleep(50 * time.Millisecond)
+					_ = e.honest.Release(context.Background(), []anylock.Grant{g})
+				}
+			}()
+			<-ctx.Done()
+			return anylock.Grant{}, ctx.Err()
+		}
+	}},
+	{"only the last ID that ended is remembered", "cancellation/ended-ids-are-remembered", anylock.WakeQueue, func(e *evil) {
+		e.release = func(ctx context.Context, grants []anylock.Grant) []error {
+			e.Lock()
+			e.byName["the last"] = grants[0]
+			e.Unlock()
+			return e.honest.Release(ctx, grants)
+		}
+		e.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			e.Lock()
+			over := r.ID == e.byName["the last"].ID
+			e.Unlock()
+			if over {
+				return anylock.Grant{}, anylock.ErrLost
+			}
+			fresh := r
+			fresh.ID = rand.Text()
+			if _, err := e.honest.Acquire(ctx, r); errors.Is(err, anylock.ErrLost) {
+				return e.honest.Acquire(ctx, fresh)
+			}
+			return e.honest.Acquire(ctx, r)
+		}
+	}},
 	{"release by name alone", "lifetime/stale-release-frees-nothing", anylock.WakeQueue, func(e *evil) {
 		e.release = func(ctx context.Context, grants []anylock.Grant) []error {
 			out := make([]error, len(grants))

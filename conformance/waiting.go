@@ -223,7 +223,49 @@ var waitingCases = []testCase{
 			}
 			t.must(l.Err(), "the lease that they waited for")
 			a.release(l)
-			b.free(name, 0, "after waiters gave up")
+			b.free(name, time.Second, "after waiters gave up")
+		},
+	},
+	{
+		name:    "cancelled-waiter-is-gone",
+		promise: "Once a cancelled Acquire has returned from a store's queue, nobody is told that the lock is held because of it.",
+		needs:   []need{needQueue},
+		check: func(t *tester) {
+			waits := make(chan struct{}, 1)
+			a, c, name := t.peer(anylock.WithTTL(t.long)), t.peer(), t.name("n")
+			b := t.peer(anylock.WithHooks(anylock.Hooks{Waiting: func(anylock.Event) { waits <- struct{}{} }}))
+			judged := 0
+			for range 30 {
+				l := a.try(name)
+				ctx, cancel := context.WithCancel(t.ctx)
+				returned := make(chan struct{})
+				go func() {
+					defer close(returned)
+					_, err := b.Acquire(ctx, name)
+					t.wants(err, context.Canceled, anylock.ErrHeld)
+				}()
+				t.ends(waits, 10*time.Second, "the hook Waiting")
+				time.Sleep(5 * time.Millisecond) // so that it mostly stands in the store's queue
+				start := time.Now()
+				cancel()
+				t.ends(returned, 10*time.Second, "the return of the cancelled Acquire")
+				// One that had to leave its request behind, since the store was slow, cannot promise it.
+				inTime := time.Since(start) < 50*time.Millisecond
+				a.release(l)
+				got, err := c.TryAcquire(t.ctx, name)
+				if err == nil {
+					c.release(got)
+				}
+				if inTime {
+					judged++
+					t.must(err, "TryAcquire after a waiter was cancelled, and the holder has released")
+				} else {
+					c.free(name, time.Second, "after a waiter was cancelled")
+				}
+			}
+			if judged == 0 {
+				t.Skipf("no cancelled Acquire returned within 50 ms here")
+			}
 		},
 	},
 	{

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/anylock/anylock"
+	"github.com/anylock/anylock/backend/internal/gate"
 	"github.com/anylock/anylock/backend/internal/yield"
 )
 
@@ -40,6 +41,10 @@ func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Gra
 	b.yielder.Yield(ctx, req.Name, standBack)
 	s := b.store
 	s.mu.Lock()
+	if s.ended[req.ID] {
+		defer s.mu.Unlock()
+		return anylock.Grant{}, gate.ErrTooLate
+	}
 	k := s.lock(req.Name)
 	s.locks[req.Name] = k // it may just have been forgotten
 	switch {
@@ -145,6 +150,7 @@ func (b *Backend) release(ctx context.Context, g anylock.Grant) error {
 	s := b.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.remember(g.ID)
 	k := s.locks[g.Name]
 	if k == nil || k.id != g.ID {
 		return anylock.ErrLost

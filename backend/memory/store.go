@@ -18,7 +18,13 @@ type Store struct {
 	watchers  map[string][]chan struct{}
 	lastToken anylock.Token // of all names, so that nothing stays of a name
 	sweepAt   int
+	ended     map[string]bool // the IDs that ended last, of all names
+	endedRing []string        // the same, in a ring
+	endedNext int
 }
+
+// mostEnded is how many IDs that ended are remembered, so that late requests for them are refused.
+const mostEnded = 1024
 
 // sweepFirst is the number of names at which expired ones are looked for, for the first time.
 const sweepFirst = 1024
@@ -75,6 +81,24 @@ func (s *Store) Steal(name string) bool {
 }
 
 func (k *lock) held() bool { return k.id != "" && time.Now().Before(k.expires) }
+
+// remember notes that an ID has ended.
+func (s *Store) remember(id string) {
+	switch {
+	case s.ended[id]:
+		return
+	case s.ended == nil:
+		s.ended = make(map[string]bool)
+	}
+	if len(s.endedRing) < mostEnded {
+		s.endedRing = append(s.endedRing, id)
+	} else {
+		delete(s.ended, s.endedRing[s.endedNext])
+		s.endedRing[s.endedNext] = id
+		s.endedNext = (s.endedNext + 1) % mostEnded
+	}
+	s.ended[id] = true
+}
 
 // lock returns the lock of a name, after its expiry has been seen to.
 func (s *Store) lock(name string) *lock {

@@ -41,6 +41,7 @@ func sessions(pool *pgxpool.Config, at string) (connectFunc, error) {
 		base.ConnectTimeout = connectTimeout
 	}
 	base.OnNotification = nil
+	base.RuntimeParams["client_encoding"] = "UTF8"
 	if at != "" {
 		host, port, err := net.SplitHostPort(at)
 		number, err2 := strconv.ParseUint(port, 10, 16)

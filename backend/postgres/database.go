@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type database struct {
 	// isolated: the default isolation level is not READ COMMITTED, so each statement must say that it wants it.
 	isolated atomic.Bool
 	creating sync.Mutex
+	inSchema atomic.Pointer[string] // where the server has found the table
 
 	tokenSQL string
 }
@@ -52,6 +54,25 @@ type statement struct {
 	repeatable bool
 	// begin is called when the statement is about to leave, each time.
 	begin func()
+}
+
+// resolve asks once in which schema the server finds the table: all who use it must mean the same by a name, however they
+// have written the schema.
+func (d *database) resolve(ctx context.Context) error {
+	if d.inSchema.Load() != nil {
+		return nil
+	}
+	return d.run(ctx, statement{
+		sql:  "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass($1::text)",
+		args: []any{d.config.fill("{locks}")},
+		each: func(row pgx.CollectableRow) error {
+			var schema string
+			err := row.Scan(&schema)
+			d.inSchema.Store(&schema)
+			return err
+		},
+		repeatable: true,
+	})
 }
 
 // run runs a statement, and again where the reason why it failed can be removed. It is one round trip.
@@ -116,7 +137,7 @@ func (d *database) remedy(ctx context.Context, s statement, err error, try int) 
 }
 
 func (d *database) once(ctx context.Context, s statement) (err error) {
-	conn, err := d.pool.Acquire(ctx)
+	conn, err := d.connection(ctx)
 	if err != nil {
 		return err
 	}
@@ -147,6 +168,34 @@ func (d *database) once(ctx context.Context, s statement) (err error) {
 	batch.Queue(s.sql, s.args...).Query(func(rows pgx.Rows) error { return collect(rows, nil, s.each) })
 	batch.Queue("COMMIT")
 	return conn.SendBatch(ctx, batch).Close()
+}
+
+// connection takes one from the pool. It says why, before the caller's time is up, when all of them are in use.
+func (d *database) connection(ctx context.Context) (*pgxpool.Conn, error) {
+	waiting, cancel := ctx, context.CancelFunc(func() {})
+	if end, bounded := ctx.Deadline(); bounded {
+		waiting, cancel = context.WithDeadline(ctx, end.Add(-time.Until(end)/20))
+	}
+	defer cancel()
+	conn, err := d.pool.Acquire(waiting)
+	if err != nil {
+		if stat := d.pool.Stat(); waiting.Err() != nil && stat.AcquiredConns() >= stat.MaxConns() {
+			return nil, anylock.Unavailable(fmt.Errorf("all %d connections of the pool have been in use all the time; "+
+				"raise its MaxConns (pool_max_conns=), or give anylock a pool of its own", stat.MaxConns()))
+		}
+		return nil, err
+	}
+	if encoding := conn.Conn().PgConn().ParameterStatus("client_encoding"); encoding != "" && encoding != "UTF8" {
+		conn.Release()
+		return nil, errEncoding(encoding)
+	}
+	return conn, nil
+}
+
+// errEncoding: letters that the encoding cannot say are lost or others in the server, and then names meet or do not.
+func errEncoding(encoding string) error {
+	return anylock.Invalidf("the session's client_encoding is %s, in which a name may mean another one; set client_encoding=UTF8 "+
+		"for the pool, or take the setting off the role or the database", encoding)
 }
 
 func (d *database) mode(args []any) []any {

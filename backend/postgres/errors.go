@@ -41,6 +41,7 @@ const (
 	cannotConnectNow      = "57P03"
 	wrongObjectType       = "42809"
 	datatypeMismatch      = "42804"
+	protocolViolation     = "08P01"
 )
 
 // refusals are what a server will say again, and what to do about it. All others may pass.
@@ -80,6 +81,10 @@ func classify(err error) error {
 	if certificate, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return anylock.Invalid(certificate, "the server's certificate is not trusted; see sslrootcert=, and name the host as the certificate does")
 	}
+	if err.Error() == "closed pool" { // the error itself is one of a package below pgx
+		return fmt.Errorf("%w: the pool below it was closed", anylock.ErrClosed)
+	}
+	err = lastAttempt(err)
 	if strings.Contains(err.Error(), "server refused TLS connection") {
 		return anylock.Invalid(err, "the server does not speak TLS; switch it on there, or choose another sslmode=")
 	}
@@ -88,10 +93,49 @@ func classify(err error) error {
 	if advice, ok := refusals[code]; ok {
 		return anylock.Invalid(err, advice)
 	}
+	if advice, ok := refusedByPooler(err, code); ok {
+		return anylock.Invalid(err, advice)
+	}
 	if word, ok := passing[code]; ok {
 		return anylock.Unavailable(fmt.Errorf("%s: %w", word, err))
 	}
 	return anylock.Unavailable(err)
+}
+
+// lastAttempt is the error of the last of several attempts to connect: without sslmode= the first is one by TLS, which
+// says nothing of what the server thinks of us.
+func lastAttempt(err error) error {
+	for inner := err; inner != nil; {
+		if all, ok := inner.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the tree is walked by hand
+			if attempts := all.Unwrap(); len(attempts) > 0 {
+				return attempts[len(attempts)-1]
+			}
+			return err
+		}
+		inner = errors.Unwrap(inner)
+	}
+	return err
+}
+
+// poolerRefusals are what PgBouncer says with one and the same code, 08P01, and will say again. Its other texts may pass.
+var poolerRefusals = []struct{ words, advice string }{
+	{"authentication failed", "the user or the password is wrong, says the pooler"},
+	{"no such database", "the pooler knows no such database"},
+	{"no such user", "the pooler knows no such user"},
+	{"unsupported startup parameter", "the pooler does not take a parameter of the URL; leave it out, or name it in the pooler's ignore_startup_parameters"},
+	{"not allowed in statement pooling mode", "the pooler is in statement mode, in which no mode works; use its transaction mode"},
+}
+
+func refusedByPooler(err error, code string) (advice string, ok bool) {
+	if code != protocolViolation {
+		return "", false
+	}
+	for _, r := range poolerRefusals {
+		if strings.Contains(err.Error(), r.words) {
+			return r.advice, true
+		}
+	}
+	return "", false
 }
 
 // oneLineError is an error whose text fits into a log: pgx lists the hosts that it has tried in lines of their own.

@@ -93,6 +93,7 @@ func (l *leases) describe() anylock.Description {
 			Survives:  anylock.HolderCrash | anylock.HolderPartition | anylock.StoreRestart | oneServer,
 		},
 		MinTTL: leaseMinTTL, MaxTTL: leaseMaxTTL, MaxBatch: leaseBatch,
+		MaxRequests: int(l.pool.Config().MaxConns),
 	}
 }
 
@@ -130,7 +131,30 @@ func (l *leases) acquire(ctx context.Context, req anylock.Request) (anylock.Gran
 		}
 		// Somebody else was quicker by so little that the statement does not know whom; ask again.
 	}
+	if err := l.checkWritable(ctx); err != nil {
+		return anylock.Grant{}, err
+	}
 	return anylock.Grant{}, new(anylock.HeldError)
+}
+
+// checkWritable looks for what lets statements change nothing without an error. A lock that nobody has would look held for
+// ever.
+func (l *leases) checkWritable(ctx context.Context) error {
+	var security, rules, triggers bool
+	err := l.run(ctx, statement{
+		sql: `SELECT row_security_active(c.oid), c.relhasrules,
+			EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled <> 'D')
+			FROM pg_class AS c WHERE c.oid = to_regclass($1::text)`,
+		args:       []any{l.config.fill("{locks}")},
+		each:       func(row pgx.CollectableRow) error { return row.Scan(&security, &rules, &triggers) },
+		repeatable: true,
+	})
+	if err == nil && (security || rules || triggers) {
+		err = anylock.Invalidf("nobody has the lock, and yet its row cannot be changed: the table %s has row level security, rules or "+
+			"triggers that hide rows from this user's UPDATE or INSERT; give it policies for SELECT, INSERT, UPDATE and DELETE, "+
+			"or take them off", l.config.fill("{locks}"))
+	}
+	return err
 }
 
 func (l *leases) renew(ctx context.Context, grants []anylock.Grant) []anylock.Renewal {
@@ -148,10 +172,14 @@ func (l *leases) renew(ctx context.Context, grants []anylock.Grant) []anylock.Re
 		begin: func() { from = time.Now() },
 		each: func(row pgx.CollectableRow) error {
 			var i int
-			if err := scanPosition(row, len(grants), &i); err != nil {
+			var extended bool
+			if err := scanPosition(row, len(grants), &i, &extended); err != nil {
 				return err
 			}
 			renewals[i-1].Err = nil
+			if !extended {
+				renewals[i-1].Err = errRowLocked
+			}
 			return nil
 		},
 		repeatable: true,
@@ -165,7 +193,10 @@ func (l *leases) renew(ctx context.Context, grants []anylock.Grant) []anylock.Re
 	return renewals
 }
 
+var errRowLocked = anylock.Unavailable(errors.New("somebody else has locked the row of the lock, in psql or by a statement that takes long"))
+
 func (l *leases) release(ctx context.Context, grants []anylock.Grant) []error {
+	_ = l.resolve(ctx) // without it nobody is woken, and they look again by themselves
 	results := make([]error, len(grants))
 	names, ids, keys := make([]string, len(grants)), make([]string, len(grants)), make([]int64, len(grants))
 	for i, g := range grants {
@@ -234,12 +265,19 @@ func (l *leases) watch(ctx context.Context, name string) (<-chan struct{}, error
 	if l.listener == nil {
 		return nil, nil
 	}
+	if err := l.resolve(ctx); err != nil {
+		return nil, err
+	}
 	return l.listener.watch(ctx, l.wakeKey(name))
 }
 
 // wakeKey is what the waiters for a name listen for.
 func (l *leases) wakeKey(name string) int64 {
-	return hash64("anylock", "wake", l.config.schema, l.config.table, l.config.prefix+name)
+	schema := l.config.schema
+	if s := l.inSchema.Load(); s != nil {
+		schema = *s
+	}
+	return hash64("anylock", "wake", schema, l.config.table, l.config.prefix+name)
 }
 
 func (l *leases) close() {

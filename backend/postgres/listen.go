@@ -20,6 +20,7 @@ const (
 	listenIdle     = time.Minute      // how long the connection stays when nothing is watched
 	listenSilence  = 10 * time.Second // after which the connection is tried out
 	listenPatience = 5 * time.Second  // for what should be there at once
+	listenPoll     = 250 * time.Millisecond
 
 	// mostTopics bounds the locks that one client watches at the same time, since each takes an entry of the server's
 	// lock table, which has 6400 by default. Who comes later polls.
@@ -123,8 +124,31 @@ func (l *listener) watch(ctx context.Context, key int64) (<-chan struct{}, error
 	return wake, nil
 }
 
+// wakeWhileDown wakes all who watch at the pace of polling while there is no connection: nothing else would tell them.
+func (l *listener) wakeWhileDown(over <-chan struct{}) {
+	tick := time.NewTicker(listenPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			l.mu.Lock()
+			for _, t := range l.topics {
+				if !t.locked {
+					t.wake()
+				}
+			}
+			l.mu.Unlock()
+		case <-over:
+			return
+		}
+	}
+}
+
 // run keeps a connection as long as somebody wants one.
 func (l *listener) run() {
+	over := make(chan struct{})
+	defer close(over)
+	l.done.Go(func() { l.wakeWhileDown(over) })
 	for failures := 0; ; failures++ {
 		start := time.Now()
 		err := l.serve()
@@ -140,7 +164,7 @@ func (l *listener) run() {
 		if deaf {
 			return
 		}
-		if time.Since(start) > listenSilence {
+		if time.Since(start) > listenTick {
 			failures = 0
 		}
 		select {

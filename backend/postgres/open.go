@@ -47,7 +47,13 @@ var driverParams = []string{
 	"default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity",
 	"pool_max_conns", "pool_min_conns", "pool_min_idle_conns", "pool_max_conn_lifetime", "pool_max_conn_lifetime_jitter",
 	"pool_max_conn_idle_time", "pool_health_check_period", "pool_ping_timeout",
-	"application_name", "search_path", "options", "client_encoding", "role",
+	"application_name", "fallback_application_name", "search_path", "options", "client_encoding", "role",
+	// Settings of the server, for all of our sessions. In the modes rowlock and advisory, and for LISTEN, those that would end a
+	// session that waits or holds are overridden, see sessionSettings.
+	"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout",
+	"timezone", "TimeZone", "datestyle", "DateStyle", "intervalstyle", "IntervalStyle", "synchronous_commit", "work_mem",
+	"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout",
+	"client_connection_check_interval", "default_transaction_isolation", "log_min_duration_statement", "jit",
 }
 
 // Open makes a backend with connections of its own from a URL, see the package documentation. It asks the server once
@@ -93,6 +99,9 @@ func parseURL(raw string) (config, *pgxpool.Config, error) {
 	if !strings.HasPrefix(base, "postgres://") && !strings.HasPrefix(base, "postgresql://") {
 		return fail(anylock.Invalidf("the URL must begin with postgres:// or postgresql://"))
 	}
+	if strings.Count(base, "@") > 1 { // pgx would take what follows the first for the host, and show it
+		return fail(anylock.Invalidf("the URL has more than one @; write %%40 for one in the user or the password"))
+	}
 	c.mode = Mode(p.String("mode", string(c.mode)))
 	c.schema = p.String("schema", "")
 	c.prefix = p.String("prefix", "")
@@ -117,6 +126,9 @@ func parseURL(raw string) (config, *pgxpool.Config, error) {
 			others.Set(name, p.String(name, ""))
 		}
 	}
+	if e := others.Get("client_encoding"); e != "" && !strings.EqualFold(strings.ReplaceAll(e, "-", ""), "UTF8") {
+		return fail(anylock.Invalidf("client_encoding= must be UTF8, since names are"))
+	}
 	if err := p.Err(); err != nil {
 		return fail(err)
 	}
@@ -132,6 +144,7 @@ func parseURL(raw string) (config, *pgxpool.Config, error) {
 	}
 	ownSettings(settings, others.Has("pool_max_conns"))
 	settings.ConnConfig.DialFunc = dialer.DialContext
+	settings.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // whatever the role has
 	if name := settings.ConnConfig.RuntimeParams; name["application_name"] == "" {
 		name["application_name"] = "anylock"
 	}
@@ -217,9 +230,11 @@ func (d *database) introduce(ctx context.Context) error {
 			return a.explain(err)
 		}
 	}
+	conn.Release()
 	if missing {
-		conn.Release()
-		return d.createTables(ctx)
+		if err := d.createTables(ctx); err != nil {
+			return err
+		}
 	}
-	return nil
+	return d.resolve(ctx)
 }

@@ -54,6 +54,24 @@ func (c config) isOwnTable(err error) bool {
 	return strings.Contains(text, c.table) && !strings.Contains(text, c.adopt.Table)
 }
 
+// refuseSecondTable returns an error when no schema was named, the table is not on the search path, and another schema has
+// one: users with different search paths would each get a table, and each the lock.
+func (d *database) refuseSecondTable(ctx context.Context, tx pgx.Tx) error {
+	if d.config.schema != "" {
+		return nil
+	}
+	var elsewhere *string
+	err := tx.QueryRow(ctx, `SELECT min(relnamespace::regnamespace::text) FROM pg_class AS c
+		WHERE relname = $1 AND relkind IN ('r', 'p') AND NOT pg_table_is_visible(oid) AND to_regclass($2) IS NULL
+			AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = 'expires_at')`,
+		pgx.QueryExecModeExec, d.config.table, d.config.fill("{locks}")).Scan(&elsewhere)
+	if err == nil && elsewhere != nil {
+		err = anylock.Invalidf("the schema %s has a table %s already, which is not on the search path of this user: write schema=%s to use "+
+			"it, or another schema= for locks that have nothing to do with those", *elsewhere, d.config.table, *elsewhere)
+	}
+	return err
+}
+
 // createLock is the advisory lock of those who create tables: CREATE TABLE IF NOT EXISTS alone fails when it is raced.
 var createLock = hash64("anylock", "create")
 
@@ -85,6 +103,9 @@ func (d *database) createTables(ctx context.Context) error {
 					return err
 				}
 			}
+		}
+		if err := d.refuseSecondTable(ctx, tx); err != nil {
+			return err
 		}
 		for statement := range strings.SplitSeq(strings.TrimSpace(d.config.fill(schemaSQL)), ";\n") {
 			if err := run(strings.TrimSuffix(statement, ";")); err != nil {

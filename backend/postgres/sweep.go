@@ -35,6 +35,7 @@ type sweeper struct {
 	more    string       // of the second table; empty: there is none
 	next    atomic.Int64 // in nanoseconds since 1970, when to sweep again
 	running sync.WaitGroup
+	closing atomic.Bool
 }
 
 // sometimes sweeps in the background if it is time to.
@@ -59,7 +60,7 @@ func (s *sweeper) sometimes() {
 // sweep returns how many it has deleted.
 func (s *sweeper) sweep(ctx context.Context) (total int64, err error) {
 	for _, sql := range []string{s.more, s.sql} {
-		for n := int64(sweepBatch); sql != "" && n == sweepBatch && err == nil; total += n {
+		for n := int64(sweepBatch); sql != "" && n == sweepBatch && err == nil && !s.closing.Load(); total += n {
 			n = 0
 			err = s.run(ctx, statement{
 				sql:  sql,
@@ -117,7 +118,18 @@ func (s *sweeper) keep(grants []anylock.Grant, notes []*noted) {
 	})
 }
 
+// wait lets the statement under way finish, for a moment: of processes that live shortly none would ever get that far.
 func (s *sweeper) wait() {
+	s.closing.Store(true)
+	done := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(closePatience):
+	}
 	s.end()
-	s.running.Wait()
+	<-done
 }

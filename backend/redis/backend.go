@@ -89,7 +89,8 @@ func (b *Backend) Describe() anylock.Description {
 			Survives:  survives,
 		},
 		MinTTL: minTTL, MaxTTL: maxTTL, MaxBatch: maxBatch,
-		Deadlines: keepsDeadlines(b.client),
+		Deadlines:   keepsDeadlines(b.client),
+		MaxRequests: poolSize(b.client),
 	}
 }
 
@@ -102,6 +103,17 @@ func keepsDeadlines(client redis.UniversalClient) bool {
 		return c.Options().ContextTimeoutEnabled
 	}
 	return false
+}
+
+// poolSize is how many connections a client has, to one node of a Cluster; 0: not known.
+func poolSize(client redis.UniversalClient) int {
+	switch c := client.(type) {
+	case *redis.Client:
+		return c.Options().PoolSize
+	case *redis.ClusterClient:
+		return c.Options().PoolSize
+	}
+	return 0
 }
 
 // sentinels reports whether the client asks sentinels where the server is.
