@@ -310,6 +310,17 @@ var lifetimeCases = []testCase{
 		},
 	},
 	{
+		name:    "renewal-after-expiry", // B26
+		promise: "Renewing what has expired is refused with ErrLost, also when nobody else has come in between.",
+		needs:   []need{needLapse},
+		check: func(t *tester) {
+			a, name := t.client(), t.name("n")
+			g := t.grant(a, t.request(name, t.TTL))
+			time.Sleep(time.Until(g.From.Add(g.TTL + g.TTL/2)))
+			t.renewRefused(a, g, "of a grant that has expired unseen")
+		},
+	},
+	{
 		name:    "stale-release-frees-nothing", // B20 B42
 		promise: "Releasing what has expired says ErrLost and leaves the next holder's lock alone.",
 		needs:   []need{needExpiry},

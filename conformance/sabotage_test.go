@@ -208,9 +208,17 @@ var sabotages = []sabotage{
 	{"renewal resurrects", "lifetime/renew-never-resurrects", anylock.WakeQueue, func(e *evil) {
 		e.eachRenewal(func(g anylock.Grant, r anylock.Renewal) anylock.Renewal {
 			if errors.Is(r.Err, anylock.ErrLost) {
-				if again, err := e.honest.Acquire(context.Background(), anylock.Request{Name: g.Name, ID: g.ID, TTL: g.TTL}); err == nil {
+				if again, err := e.honest.Acquire(context.Background(), anylock.Request{Name: g.Name, ID: rand.Text(), TTL: g.TTL}); err == nil {
 					return anylock.Renewal{From: again.From, TTL: again.TTL}
 				}
+			}
+			return r
+		})
+	}},
+	{"renewal revives what has expired", "lifetime/renewal-after-expiry", anylock.WakeQueue, func(e *evil) {
+		e.eachRenewal(func(g anylock.Grant, r anylock.Renewal) anylock.Renewal {
+			if errors.Is(r.Err, anylock.ErrLost) {
+				return anylock.Renewal{From: time.Now(), TTL: g.TTL} // nobody has come in between, after all
 			}
 			return r
 		})
