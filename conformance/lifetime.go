@@ -310,7 +310,7 @@ var lifetimeCases = []testCase{
 		},
 	},
 	{
-		name:    "renewal-after-expiry", // B26
+		name:    "renewal-after-expiry",
 		promise: "Renewing what has expired is refused with ErrLost, also when nobody else has come in between.",
 		needs:   []need{needLapse},
 		check: func(t *tester) {
