@@ -254,7 +254,7 @@ var faultCases = []testCase{
 			t.wants(err, anylock.ErrUnavailable)
 			t.not(err, anylock.ErrHeld)
 			end = laterOf(end, l.Deadline())
-			t.ends(l.Done(), time.Until(end)+l.TTL()+100*time.Millisecond, "the loss of a lease")
+			t.ends(l.Done(), time.Until(end)+l.TTL()+soon, "the loss of a lease")
 			t.wants(l.Err(), anylock.ErrLost)
 			resume()
 			a.recovers(name, "after the pause")

@@ -152,7 +152,7 @@ var lifetimeCases = []testCase{
 			ctx, cancel := l.Context(t.ctx)
 			defer cancel()
 			end := l.Deadline()
-			t.ends(l.Done(), time.Until(end)+100*time.Millisecond, "the end of an unrenewed lease")
+			t.ends(l.Done(), time.Until(end)+soon, "the end of an unrenewed lease")
 			if early := time.Until(end); early > 0 {
 				t.Errorf("the lease ended %v before its window", early)
 			}

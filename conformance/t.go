@@ -59,6 +59,11 @@ func (t *tester) watchStalls() {
 
 func (t *tester) stalled() time.Duration { return time.Duration(t.stallMax.Load()) }
 
+// soon is what "soon" and "at once" may take on a busy machine with a busy store. What a fault would take is far longer: the
+// core's request timeout is twice this, a poll in place of a wake-up takes seconds, and the rest does not end at all. How
+// quick it is on a quiet machine is a matter of benchmarks.
+const soon = 1500 * time.Millisecond
+
 // within fails the case if the time since start is over limit, not counting what the machine itself was late.
 func (t *tester) within(start time.Time, limit time.Duration, format string, args ...any) {
 	if took := time.Since(start); took > limit+2*t.stalled() {
@@ -203,6 +208,15 @@ func (t *tester) peerOn(c Client, opts ...anylock.Option) *peer {
 func (p *peer) try(name string, opts ...anylock.AcquireOption) *anylock.Lease {
 	l, err := p.TryAcquire(p.t.ctx, name, opts...)
 	p.t.must(err, "TryAcquire of a free lock")
+	return l
+}
+
+// patient takes a lock that must be free, of a store that may need longer than a short request timeout at times.
+func (p *peer) patient(name string, opts ...anylock.AcquireOption) (l *anylock.Lease) {
+	p.t.eventually(10*time.Second, "a free lock cannot be had", func() (err error) {
+		l, err = p.TryAcquire(p.t.ctx, name, opts...)
+		return err
+	})
 	return l
 }
 

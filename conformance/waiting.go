@@ -17,10 +17,6 @@ var waitingCases = []testCase{
 		promise: "A waiter has the lock soon after its holder has released it.",
 		check: func(t *tester) {
 			a, b, name := t.peer(anylock.WithTTL(t.long)), t.peer(anylock.WithTTL(t.long)), t.name("n")
-			limit := 250 * time.Millisecond
-			if t.desc.Guarantees.Wake == anylock.WakePoll {
-				limit = time.Second
-			}
 			for range 5 {
 				l := a.acquire(name)
 				got := make(chan time.Time, 1)
@@ -38,8 +34,8 @@ var waitingCases = []testCase{
 				time.Sleep(60 * time.Millisecond)
 				start := time.Now()
 				a.release(l)
-				if at, ok := <-got; ok && at.Sub(start) > limit+2*t.stalled() {
-					t.Errorf("the waiter had it %v after the release, want %v at most", at.Sub(start), limit)
+				if at, ok := <-got; ok && at.Sub(start) > soon+2*t.stalled() {
+					t.Errorf("the waiter had it %v after the release, want %v at most", at.Sub(start), soon)
 				}
 			}
 		},
@@ -90,8 +86,8 @@ var waitingCases = []testCase{
 				drain(wake)
 				drain(second)
 				t.must(t.end(a, g), "Release")
-				t.ends(wake, time.Second, fmt.Sprintf("wake-up %d", i))
-				t.ends(second, time.Second, fmt.Sprintf("wake-up %d of one who came late", i))
+				t.ends(wake, soon, fmt.Sprintf("wake-up %d", i))
+				t.ends(second, soon, fmt.Sprintf("wake-up %d of one who came late", i))
 				stop()
 			}
 		},
@@ -126,7 +122,7 @@ var waitingCases = []testCase{
 				time.Sleep(50 * time.Millisecond)
 				released.Store(time.Now().UnixNano())
 				t.must(t.end(a, g), "Release")
-				t.ends(granted, time.Second, "the grant from the queue")
+				t.ends(granted, soon, "the grant from the queue")
 			}
 		},
 	},
@@ -197,7 +193,7 @@ var waitingCases = []testCase{
 				ctx, cancel := context.WithTimeout(t.ctx, 400*time.Millisecond)
 				end, _ := ctx.Deadline()
 				got, err := waiter.Acquire(ctx, name)
-				t.within(end, 100*time.Millisecond, "the return after the context's deadline")
+				t.within(end, soon, "the return after the context's deadline")
 				cancel()
 				t.wants(err, context.DeadlineExceeded, anylock.ErrHeld)
 				t.not(err, anylock.ErrUnavailable, anylock.ErrLost)
@@ -218,12 +214,12 @@ var waitingCases = []testCase{
 					cancel()
 				}()
 				_, err = waiter.Acquire(ctx, name)
-				t.within(cancelled, 100*time.Millisecond, "the return after the cancel")
+				t.within(cancelled, soon, "the return after the cancel")
 				t.wants(err, context.Canceled, anylock.ErrHeld)
 			}
 			t.must(l.Err(), "the lease that they waited for")
 			a.release(l)
-			b.free(name, time.Second, "after waiters gave up")
+			b.free(name, soon, "after waiters gave up")
 		},
 	},
 	{

@@ -69,6 +69,7 @@ func Postgres(tb testing.TB, opts ...Option) *Server {
 		scheme: "postgres",
 		ports:  1,
 		files:  []testcontainers.ContainerFile{script(postgresStart, postgresScript)},
+		data:   "/anylock",
 		command: func(ports []int) []string {
 			return append([]string{
 				postgresStart, "-p", strconv.Itoa(ports[0]), "-c", "listen_addresses=*", "-c", "unix_socket_directories=/tmp",

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 	"github.com/testcontainers/testcontainers-go"
 	tcexec "github.com/testcontainers/testcontainers-go/exec"
@@ -57,6 +58,7 @@ type spec struct {
 	// command is run in the container, which publishes these ports.
 	command func(ports []int) []string
 	files   []testcontainers.ContainerFile
+	data    string // the directory where the server keeps much, if it does
 
 	// set completes the server before it is asked whether it is ready; may be nil.
 	set func(*Server, []int)
@@ -93,6 +95,9 @@ func start(spec spec) (*Server, error) {
 			ExposedPorts: exposed,
 			HostConfigModifier: func(host *container.HostConfig) {
 				host.PortBindings = bindings
+				if spec.data != "" { // a volume, as the file systems of containers can be slow
+					host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeVolume, Target: spec.data})
+				}
 			},
 		})
 		if err != nil && attempt < attempts && strings.Contains(err.Error(), "port is already allocated") {
@@ -125,9 +130,10 @@ func (s *Server) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// poll calls check until it returns nil, or until ctx ends; then it returns the last error of check.
+// poll calls check until it returns nil, or until ctx ends; then it returns the last error of check. It asks less often and
+// waits longer for an answer as time goes on: on a busy machine, those who ask and give up keep a server from starting.
 func poll(ctx context.Context, check func(context.Context) error) error {
-	const interval, patience = 10 * time.Millisecond, time.Second
+	interval, patience := 10*time.Millisecond, time.Second
 	for {
 		bounded, cancel := context.WithTimeout(ctx, patience)
 		err := check(bounded)
@@ -140,6 +146,7 @@ func poll(ctx context.Context, check func(context.Context) error) error {
 			return err
 		case <-time.After(interval):
 		}
+		interval, patience = min(interval*3/2, 500*time.Millisecond), min(patience*3/2, 20*time.Second)
 	}
 }
 

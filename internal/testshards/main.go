@@ -23,12 +23,13 @@ import (
 )
 
 func main() {
+	apart := flag.Duration("apart", 4*time.Second, "the time between the starts of two shards: most start servers, which takes the CPU for a while")
 	atOnce := flag.Int("at-once", 6, "how many shards run at the same time")
 	only := flag.String("shards", "", "run only the shards whose name begins with this")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok, err := run(ctx, *atOnce, *only, flag.Args())
+	ok, err := run(ctx, *atOnce, *apart, *only, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testshards:", err)
 	}
@@ -38,7 +39,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, atOnce int, only string, flags []string) (ok bool, err error) {
+func run(ctx context.Context, atOnce int, apart time.Duration, only string, flags []string) (ok bool, err error) {
 	list, err := exec.CommandContext(ctx, "go", "list", "./...").Output()
 	if err != nil {
 		return false, fmt.Errorf("go list: %w", err)
@@ -70,6 +71,12 @@ func run(ctx context.Context, atOnce int, only string, flags []string) (ok bool,
 	var printing sync.Mutex
 	for i, s := range shards {
 		places <- struct{}{}
+		if i > 0 {
+			select {
+			case <-time.After(apart):
+			case <-ctx.Done():
+			}
+		}
 		running.Go(func() {
 			defer func() { <-places }()
 			outcomes[i] = s.run(ctx, flags)
