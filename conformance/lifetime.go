@@ -222,7 +222,7 @@ var lifetimeCases = []testCase{
 			var lost atomic.Int32
 			a := t.peer(anylock.WithHooks(anylock.Hooks{Lost: func(anylock.Event) { lost.Add(1) }}))
 			b, name := t.peer(), t.name("n")
-			l := a.try(name)
+			l := a.try(name, anylock.WithTTL(t.wide))
 			t.must(t.Steal(t.ctx, name), "Steal")
 			t.ends(l.Done(), l.TTL()*6/10, "the loss of a stolen lease")
 			t.wants(l.Err(), anylock.ErrLost)
@@ -452,7 +452,7 @@ var lifetimeCases = []testCase{
 				}
 			})
 			a := t.peerOn(c)
-			l := a.try(t.name("n"))
+			l := a.try(t.name("n"), anylock.WithTTL(t.wide))
 			end := l.Deadline()
 			t.ends(l.Done(), l.TTL()*6/10, "the loss after a refused renewal")
 			if !time.Now().Before(end) {
@@ -460,7 +460,7 @@ var lifetimeCases = []testCase{
 			}
 			t.wants(l.Err(), anylock.ErrLost)
 			n := p.renewals()
-			time.Sleep(t.TTL)
+			time.Sleep(l.TTL() / 2)
 			if more := p.renewals() - n; more > 0 {
 				t.Errorf("%d renewals of a lease that was lost", more)
 			}

@@ -24,6 +24,7 @@ type tester struct {
 	ctx   context.Context // ends with the case
 	ended chan struct{}
 	long  time.Duration // a TTL that no case waits for
+	wide  time.Duration // a TTL whose parts can be told apart on a busy machine
 
 	cancel   context.CancelFunc
 	stallMax atomic.Int64
@@ -41,6 +42,7 @@ func newT(s *suite, c testCase, limit time.Duration) *tester {
 	t := &tester{suite: s, testCase: c, ended: make(chan struct{}), prefix: "conf-" + rand.Text()[:8] + "-"}
 	t.ctx, t.cancel = context.WithTimeout(context.Background(), limit)
 	t.long = min(max(30*time.Second, 10*s.TTL), s.desc.MaxTTL)
+	t.wide = min(max(3*time.Second, t.TTL), s.desc.MaxTTL)
 	go t.watchStalls()
 	return t
 }
