@@ -12,8 +12,10 @@ import (
 
 // Backend keeps locks in Postgres.
 type Backend struct {
-	mode mode
-	gate gate.Gate
+	mode  mode
+	gate  gate.Gate
+	claim claim
+	data  *database
 }
 
 var _ anylock.Backend = (*Backend)(nil)
@@ -62,7 +64,7 @@ func newBackend(d *database, settings *pgxpool.Config) (*Backend, error) {
 		d.close()
 		return nil, err
 	}
-	b := new(Backend)
+	b := &Backend{data: d}
 	switch d.config.mode {
 	case Lease:
 		b.mode = newLeases(d, connect)
@@ -84,6 +86,9 @@ func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Gra
 	}
 	if d := b.Describe(); req.TTL < d.MinTTL || req.TTL > d.MaxTTL {
 		return anylock.Grant{}, anylock.Invalidf("a TTL of %v is not between %v and %v", req.TTL, d.MinTTL, d.MaxTTL)
+	}
+	if err := b.claim.check(ctx, b.data); err != nil {
+		return anylock.Grant{}, b.classify(err)
 	}
 	grant, err := b.mode.acquire(ctx, req)
 	return grant, b.classify(err)

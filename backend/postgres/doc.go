@@ -13,7 +13,8 @@
 //   - mode=advisory: session-level advisory locks, also with keys that other code uses, see [WithKey].
 //   - [LockTx] takes a lock of rowlock inside your own transaction.
 //
-// All clients of a lock must use the same mode: the modes do not exclude each other, except for rowlock and LockTx.
+// All clients of a lock must use the same mode: the modes do not exclude each other, except for rowlock and LockTx. A table
+// is for the mode that used it first; another mode is an error that says how to move, see [WithMixedModes].
 //
 // # Guarantees
 //
@@ -38,6 +39,7 @@
 //	schema=NAME, table=NAME   where the backend's own tables are; "anylock" on the search path if absent
 //	prefix=TEXT               before each lock's name
 //	create=false              do not create tables that are missing
+//	mixed=true                use a table that is for another mode, as WithMixedModes
 //	retention=D               as WithRetention
 //	listen=false|HOST:PORT    mode lease: poll, or LISTEN at the server itself where HOST of the URL is a pooler
 //	conns=N                   modes rowlock and advisory: how many connections locks and waiters may take, 16 if absent

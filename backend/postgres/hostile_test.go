@@ -75,13 +75,16 @@ func TestPoolerInUse(t *testing.T) {
 func TestSessionOfAStandby(t *testing.T) {
 	s := server(t)
 	for _, mode := range []string{"mode=advisory", "mode=rowlock"} {
+		schema := freshSchema(t, s)
+		open(t, urlOf(s, schema, mode)) // makes the tables
 		pool := must(pgxpool.New(context.Background(), urlOf(s)))(t)
 		defer pool.Close()
 		settings := pool.Config()
 		settings.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
 		readOnly := must(pgxpool.NewWithConfig(context.Background(), settings))(t)
 		defer readOnly.Close()
-		b := must(postgres.New(readOnly, postgres.WithMode(postgres.Mode(strings.TrimPrefix(mode, "mode=")))))(t)
+		b := must(postgres.New(readOnly, postgres.WithMode(postgres.Mode(strings.TrimPrefix(mode, "mode="))),
+			postgres.WithSchema(strings.TrimPrefix(schema, "schema="))))(t)
 		defer b.Close()
 		_, err := b.Acquire(ctx10(t), request("n"))
 		if !errors.Is(err, anylock.ErrUnavailable) || !strings.Contains(err.Error(), "default_transaction_read_only)") {

@@ -376,7 +376,7 @@ func TestSweepRows(t *testing.T) {
 	db.exec(`INSERT INTO ` + name + `.anylock_rows SELECT 'x'||i FROM generate_series(1, 1500) AS i`)
 	db.exec(`UPDATE ` + name + `.anylock_rows SET created_at = clock_timestamp() - interval '2 hours'`)
 	held := take("held")
-	db.exec(`UPDATE ` + name + `.anylock SET expires_at = clock_timestamp() - interval '2 hours'`)
+	db.exec(`UPDATE ` + name + `.anylock SET expires_at = clock_timestamp() - interval '2 hours' WHERE name <> ''`)
 	db.exec(`UPDATE ` + name + `.anylock SET version = version - 7200000000 WHERE name = 'old'`)
 	postgres.NoteAgain(b)
 	must(0, b.Renew(ctx10(t), []anylock.Grant{held})[0].Err)(t)

@@ -35,7 +35,7 @@ const txGrace = 5 * time.Second
 // (40001).
 //
 // The tables must exist, see [Schema]. [WithSchema], [WithTable], [WithPrefix] and [WithAdopted] apply; they must be the same
-// as those of the leases.
+// as those of the leases. A table that is for leases of another mode is an error, unless [WithMixedModes] is set.
 func LockTx(ctx context.Context, tx pgx.Tx, name string, opts ...Option) error {
 	if tx == nil {
 		return lockTxError(name, anylock.Invalidf("the transaction is nil"))
@@ -101,7 +101,7 @@ func (c config) lockTx(ctx context.Context, tx txn, name string, wait time.Durat
 		return classify(err)
 	}
 	until := time.Now().Add(max(wait, time.Millisecond))
-	err := c.lockRows(ctx, &limits{tx: tx, until: until}, name)
+	err := c.lockRows(ctx, &limits{tx: tx, until: until, sql: c.fill(limitSQL)}, name)
 	if err == nil {
 		return classify(tx.exec(ctx, "RELEASE SAVEPOINT "+savepoint))
 	}
@@ -130,6 +130,9 @@ func (c config) lockRows(ctx context.Context, limit *limits, name string) error 
 	}
 	for try := 1; ; try++ {
 		if err := limit.renew(ctx); err != nil {
+			return err
+		}
+		if err := c.checkMode(limit.used); err != nil {
 			return err
 		}
 		found, err := tx.row(ctx, s.wait, []any{c.prefix + name}, &one)
@@ -184,13 +187,15 @@ func (c config) checkAdopted(ctx context.Context, tx txn, s rowStatements, name 
 type limits struct {
 	tx    txn
 	until time.Time
+	sql   string
+	used  string // the mode that the table is for
 
 	lockTimeout, statementTimeout string // the caller's, once they are known
 }
 
 // limitSQL leaves the caller's own statement_timeout in force where it is the shorter one. $1 is in milliseconds.
 const limitSQL = `SELECT current_setting('lock_timeout'), own, set_config('lock_timeout', $1::text, true),
-	set_config('statement_timeout', CASE WHEN ms > 0 AND ms < $1::text::bigint THEN own ELSE $1::text END, true)
+	set_config('statement_timeout', CASE WHEN ms > 0 AND ms < $1::text::bigint THEN own ELSE $1::text END, true), ` + claimedSQL + `
 FROM (SELECT own, (extract(epoch FROM own::interval) * 1000)::bigint AS ms
 	FROM (SELECT coalesce(nullif($2::text, ''), current_setting('statement_timeout')) AS own) AS a) AS b`
 
@@ -198,7 +203,7 @@ FROM (SELECT own, (extract(epoch FROM own::interval) * 1000)::bigint AS ms
 func (l *limits) renew(ctx context.Context) error {
 	left := strconv.FormatInt(max(time.Until(l.until).Milliseconds(), 0)+1, 10)
 	var lockTimeout, statementTimeout, now string
-	_, err := l.tx.row(ctx, limitSQL, []any{left, l.statementTimeout}, &lockTimeout, &statementTimeout, &now, &now)
+	_, err := l.tx.row(ctx, l.sql, []any{left, l.statementTimeout}, &lockTimeout, &statementTimeout, &now, &now, &l.used)
 	if err == nil && l.statementTimeout == "" {
 		l.lockTimeout, l.statementTimeout = lockTimeout, statementTimeout
 	}

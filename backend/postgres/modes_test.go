@@ -262,7 +262,8 @@ func TestAdministratorsTimeouts(t *testing.T) {
 	s := containers.Postgres(t, containers.Args("-c", "idle_in_transaction_session_timeout=500ms", "-c", "idle_session_timeout=700ms",
 		"-c", "lock_timeout=300ms", "-c", "statement_timeout=400ms", "-c", "transaction_timeout=1s"))
 	eachMode(t, func(t *testing.T, mode string) {
-		a, b := locker(t, urlOf(s, mode), anylock.WithTTL(9*time.Second)), locker(t, urlOf(s, mode), anylock.WithTTL(9*time.Second))
+		schema := freshSchema(t, s)
+		a, b := locker(t, urlOf(s, schema, mode), anylock.WithTTL(9*time.Second)), locker(t, urlOf(s, schema, mode), anylock.WithTTL(9*time.Second))
 		lease := must(a.Acquire(ctx10(t), "n"))(t)
 		got := make(chan *anylock.Lease)
 		go func() { got <- must(b.Acquire(ctx10(t), "n"))(t) }()
@@ -285,11 +286,12 @@ func TestContentionIsNotLogged(t *testing.T) {
 		return out
 	}
 	eachMode(t, func(t *testing.T, mode string) {
-		open(t, urlOf(s, mode))
+		schema := freshSchema(t, s)
+		open(t, urlOf(s, schema, mode))
 		before := errorsLogged()
 		var running sync.WaitGroup
 		for range 5 {
-			l := locker(t, urlOf(s, mode))
+			l := locker(t, urlOf(s, schema, mode))
 			for i := range 4 {
 				running.Go(func() {
 					for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
@@ -318,7 +320,7 @@ func TestKillNine(t *testing.T) {
 	}
 	s := containers.Postgres(t)
 	eachMode(t, func(t *testing.T, mode string) {
-		l := locker(t, urlOf(s, mode), anylock.WithTTL(300*time.Millisecond), anylock.WithRequestTimeout(20*time.Second))
+		l := locker(t, urlOf(s, freshSchema(t, s), mode), anylock.WithTTL(300*time.Millisecond), anylock.WithRequestTimeout(20*time.Second))
 		var last anylock.Token
 		for range rounds {
 			lease := must(l.Acquire(context.Background(), "n"))(t)
@@ -366,7 +368,7 @@ func TestSchemaIsSufficient(t *testing.T) {
 		return strings.Replace(urlOf(s, params...), s.Username+":"+s.Password, role+":secret-of-role", 1)
 	}
 	eachMode(t, func(t *testing.T, mode string) {
-		l := locker(t, as("schema="+name, "table=locks", mode))
+		l := locker(t, as("schema="+name, "table=locks", mode, "mixed=true"))
 		lease := must(l.Acquire(ctx10(t), "n"))(t)
 		must(0, lease.Release(ctx10(t)))(t)
 		_, err := postgres.Open(ctx10(t), as("schema="+name, "table=other", mode))
@@ -379,8 +381,8 @@ func TestSchemaIsSufficient(t *testing.T) {
 	if _, err := postgres.Open(ctx10(t), as("schema="+name, "table=wrong")); !errors.Is(err, anylock.ErrInvalid) {
 		t.Errorf("a table with other columns: %v", err)
 	}
-	db.exec("REVOKE INSERT ON " + name + ".locks FROM " + role)
 	l := locker(t, as("schema="+name, "table=locks"))
+	db.exec("REVOKE INSERT ON " + name + ".locks FROM " + role)
 	if _, err := l.TryAcquire(ctx10(t), "m"); !errors.Is(err, anylock.ErrInvalid) {
 		t.Errorf("without the right to INSERT: %v", err)
 	}
@@ -516,15 +518,14 @@ func TestAdvisorySessionsAreShared(t *testing.T) {
 func TestStandby(t *testing.T) {
 	s := containers.Postgres(t)
 	ctx := ctx10(t)
-	open(t, urlOf(s, "mode=rowlock"))
 	running := make(map[string]*postgres.Backend)
 	for _, mode := range modes {
-		running[mode] = open(t, urlOf(s, "mode="+mode))
+		running[mode] = open(t, urlOf(s, "mode="+mode, "table="+mode))
 	}
 	must(s.Exec(ctx, "touch", "/anylock/data/standby.signal"))(t)
 	must(0, s.Restart(ctx))(t)
 	for _, mode := range modes {
-		_, err := postgres.Open(ctx, urlOf(s, "mode="+mode))
+		_, err := postgres.Open(ctx, urlOf(s, "mode="+mode, "table="+mode))
 		if !errors.Is(err, anylock.ErrUnavailable) || !strings.Contains(err.Error(), "standby") {
 			t.Errorf("%s: Open: %v", mode, err)
 		}
@@ -566,6 +567,92 @@ func TestRoundTripsOfSessions(t *testing.T) {
 		}
 		if acquire != want || release != 1 {
 			t.Errorf("%s: acquire takes %d round trips, release %d; want %d and 1", mode, acquire, release, want)
+		}
+	}
+}
+
+// The modes do not exclude each other, so a table is for one of them.
+func TestOneTableOneMode(t *testing.T) {
+	s := server(t)
+	for _, first := range modes {
+		for _, second := range modes {
+			if first == second {
+				continue
+			}
+			t.Run(first+" then "+second, func(t *testing.T) {
+				schema := freshSchema(t, s)
+				in := postgres.WithSchema(strings.TrimPrefix(schema, "schema="))
+				db := admin(t, s)
+				refused := func(what string, err error) {
+					t.Helper()
+					if !errors.Is(err, anylock.ErrInvalid) || !strings.Contains(err.Error(), "mode="+first) || !strings.Contains(err.Error(), "DELETE FROM") {
+						t.Errorf("%s in mode %s of a table for mode %s: %v", what, second, first, err)
+					}
+				}
+				old := locker(t, urlOf(s, schema, "mode="+first))
+				must(old.Acquire(ctx10(t), "n"))(t)
+				other, err := postgres.Open(ctx10(t), urlOf(s, schema, "mode="+second))
+				if err == nil {
+					_ = other.Close()
+				}
+				refused("Open", err)
+				b := must(postgres.New(db.Pool, in, postgres.WithMode(postgres.Mode(second))))(t)
+				defer b.Close()
+				_, err = b.Acquire(ctx10(t), request("n"))
+				refused("Acquire", err)
+				if second == "rowlock" {
+					tx := must(db.Begin(ctx10(t)))(t)
+					refused("LockTx", postgres.LockTx(ctx10(t), tx, "n", in))
+					must(0, postgres.LockTx(ctx10(t), tx, "n", in, postgres.WithMixedModes()))(t)
+					must(0, tx.Rollback(ctx10(t)))(t)
+				}
+				mixed := open(t, urlOf(s, schema, "mode="+second, "mixed=true"))
+				g := must(mixed.Acquire(ctx10(t), request("n")))(t)
+				must(0, mixed.Release(ctx10(t), []anylock.Grant{g})[0])(t)
+
+				must(0, old.Close(ctx10(t)))(t)
+				_, after, _ := strings.Cut(err.Error(), "DELETE FROM")
+				move, _, _ := strings.Cut(after, ". To keep")
+				db.exec("DELETE FROM" + move)
+				must(b.Acquire(ctx10(t), request("n")))(t)
+				_, err = postgres.Open(ctx10(t), urlOf(s, schema, "mode="+first))
+				if !errors.Is(err, anylock.ErrInvalid) {
+					t.Errorf("the old mode, after the move: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// Clients of two modes that start together: one mode has the table.
+func TestOneTableOneModeRaced(t *testing.T) {
+	s := server(t)
+	for range 5 {
+		schema := freshSchema(t, s)
+		var opened [3]atomic.Int32
+		var running sync.WaitGroup
+		for i := range 12 {
+			running.Go(func() {
+				b, err := postgres.Open(ctx10(t), urlOf(s, schema, "mode="+modes[i%3]))
+				if err == nil {
+					opened[i%3].Add(1)
+					_ = b.Close()
+				} else if !errors.Is(err, anylock.ErrInvalid) {
+					t.Error(err)
+				}
+			})
+		}
+		running.Wait()
+		winners := 0
+		for i := range opened {
+			if n := opened[i].Load(); n == 4 {
+				winners++
+			} else if n != 0 {
+				t.Errorf("%d of 4 clients of mode %s have the table", n, modes[i])
+			}
+		}
+		if winners != 1 {
+			t.Errorf("%d modes have the table", winners)
 		}
 	}
 }

@@ -82,6 +82,9 @@ func Open(ctx context.Context, url string) (*Backend, error) {
 	if err == nil {
 		err = b.mode.introduce(ctx)
 	}
+	if err == nil {
+		err = b.claim.check(ctx, d)
+	}
 	if err != nil {
 		_ = b.Close()
 		return nil, classify(err)
@@ -106,6 +109,7 @@ func parseURL(raw string) (config, *pgxpool.Config, error) {
 	c.schema = p.String("schema", "")
 	c.prefix = p.String("prefix", "")
 	c.create = p.Bool("create", true)
+	c.mixed = p.Bool("mixed", false)
 	c.retention = p.Duration("retention", c.retention)
 	c.conns = p.Int("conns", c.conns)
 	if p.Has("column") {

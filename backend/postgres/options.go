@@ -45,6 +45,7 @@ type config struct {
 	retention time.Duration
 	conns     int
 	adopt     *Adopted
+	mixed     bool
 	key       func(name string) int64 // nil: the default
 }
 
@@ -96,6 +97,10 @@ func WithConns(n int) Option { return func(c *config) { c.conns = n } }
 // WithKey sets which 64-bit key the advisory lock of a name has, so that anylock meets code that uses such keys already.
 // The prefix is not part of it. Names with the same key exclude each other.
 func WithKey(key func(name string) int64) Option { return func(c *config) { c.key = key } }
+
+// WithMixedModes lets this client use a table that is for another mode. The modes do not exclude each other, so that is for
+// work that takes a lock of each on purpose; otherwise a second mode is an error. URL: mixed=true.
+func WithMixedModes() Option { return func(c *config) { c.mixed = true } }
 
 func configure(c config, opts []Option) (config, error) {
 	for _, o := range opts {
