@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func memoryHarness(wake anylock.Wake, deaf bool, wrap func(anylock.Backend) anyl
 		Leftovers: func(context.Context) ([]string, error) { return store.Held(), nil },
 		Foreign: func(ctx context.Context, name string) (func(context.Context) error, error) {
 			b := store.Client()
-			g, err := b.Acquire(ctx, anylock.Request{Name: name, ID: "FOREIGN", TTL: time.Minute})
+			g, err := b.Acquire(ctx, anylock.Request{Name: name, ID: rand.Text(), TTL: time.Minute})
 			return func(ctx context.Context) error { return b.Release(ctx, []anylock.Grant{g})[0] }, err
 		},
 	}
