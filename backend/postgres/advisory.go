@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,11 @@ const (
 	adviceTrySQL  = "SELECT CASE WHEN pg_try_advisory_lock($1::bigint) THEN set_config('idle_session_timeout', $2::text, false) END IS NOT NULL"
 	adviceWaitSQL = "SELECT pg_advisory_lock($1::bigint), set_config('idle_session_timeout', $2::text, false)"
 	adviceFreeSQL = "SELECT pg_advisory_unlock($1::bigint)"
+
+	// $2 and $3 are the halves of the key, as the server shows them.
+	adviceHolderSQL = "SELECT l.holder FROM {locks} AS l, pg_locks AS k WHERE l.name = $1 AND k.pid = l.session AND k.granted AND " +
+		"k.locktype = 'advisory' AND k.classid::bigint = $2 AND k.objid::bigint = $3 AND k.objsubid = 1 AND " +
+		"k.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
 
 // advisoryLocks keeps a lock as a session-level advisory lock. Several share a session, whose idle_session_timeout is their
@@ -40,6 +46,7 @@ type advisoryLocks struct {
 type advice struct {
 	id      identity
 	key     int64
+	holder  string        // its label
 	over    chan struct{} // closed when the key is free again for this process
 	grant   anylock.Grant
 	session *sharedSession // nil: not granted yet
@@ -85,6 +92,11 @@ func (a *advisoryLocks) keyOf(name string) int64 {
 		return a.config.key(name)
 	}
 	return hash64("anylock", "lock", a.config.prefix, name)
+}
+
+// holderOf is the label of who has the advisory lock, if it is a lease's.
+func (a *advisoryLocks) holderOf(ctx context.Context, name string, key int64) string {
+	return a.database.holder(ctx, a.config.fill(adviceHolderSQL), a.config.prefix+name, int64(uint64(key)>>32), key&math.MaxUint32)
 }
 
 func (a *advisoryLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
@@ -150,7 +162,10 @@ func (a *advisoryLocks) begin(ctx context.Context, req anylock.Request, abandon 
 			return own, nil
 		}
 		if taken == nil {
-			n := &advice{id: id, key: key, lost: req.Lost, abandon: abandon, ended: ctx.Done(), wait: req.Wait, over: make(chan struct{}), settled: make(chan struct{})}
+			n := &advice{
+				id: id, key: key, holder: req.Holder, lost: req.Lost, abandon: abandon, ended: ctx.Done(), wait: req.Wait,
+				over: make(chan struct{}), settled: make(chan struct{}),
+			}
 			a.byID[id], a.keys[key] = n, n
 			a.mu.Unlock()
 			return n, nil
@@ -168,9 +183,10 @@ func (a *advisoryLocks) begin(ctx context.Context, req anylock.Request, abandon 
 			}
 		case own != nil:
 			own.abandon() // an earlier attempt of this very request
+		case !req.Wait && !pending:
+			return nil, &anylock.HeldError{Holder: taken.holder}
 		case !req.Wait:
-			holder, _ := a.lastHolder(ctx, req.Name)
-			return nil, &anylock.HeldError{Holder: holder}
+			return nil, &anylock.HeldError{Holder: a.holderOf(ctx, req.Name, key)}
 		}
 		select {
 		case <-over:
@@ -249,13 +265,12 @@ func (a *advisoryLocks) lock(ctx context.Context, n *advice, req anylock.Request
 		}
 	}
 	if errors.Is(err, anylock.ErrHeld) {
-		holder, _ := a.lastHolder(ctx, req.Name)
-		err = &anylock.HeldError{Holder: holder}
+		err = &anylock.HeldError{Holder: a.holderOf(ctx, req.Name, n.key)}
 	}
 	if err != nil {
 		return anylock.Grant{}, nil, err
 	}
-	token, err := a.nextToken(ctx, req)
+	token, err := a.nextToken(ctx, req, session.connection)
 	if err != nil {
 		_ = a.free(session, n.key)
 		return anylock.Grant{}, nil, err

@@ -656,3 +656,102 @@ func TestOneTableOneModeRaced(t *testing.T) {
 		}
 	}
 }
+
+// A refusal tells who has the lock, or nobody: not who had it before, nor who asks.
+func TestHolderIsWhoHasIt(t *testing.T) {
+	s := server(t)
+	role := "holder_" + strings.ToLower(cryptorand.Text())
+	db := admin(t, s)
+	db.exec("CREATE ROLE " + role + " LOGIN PASSWORD 'secret-of-role'")
+	defer db.exec("DROP ROLE " + role)
+	defer db.exec("DROP OWNED BY " + role)
+	eachMode(t, func(t *testing.T, mode string) {
+		schema := freshSchema(t, s)
+		name := strings.TrimPrefix(schema, "schema=")
+		open(t, urlOf(s, schema, mode))
+		db.exec("GRANT USAGE ON SCHEMA " + name + " TO " + role)
+		db.exec("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA " + name + " TO " + role)
+		a := open(t, urlOf(s, schema, mode))
+		b := open(t, strings.Replace(urlOf(s, schema, mode), s.Username+":"+s.Password, role+":secret-of-role", 1))
+		labelled := func(label string) anylock.Request {
+			req := request("n")
+			req.Holder = label
+			return req
+		}
+		asks := func(who *postgres.Backend) string {
+			t.Helper()
+			g, err := who.Acquire(ctx10(t), labelled("who asks"))
+			held, ok := errors.AsType[*anylock.HeldError](err)
+			if !ok {
+				t.Fatalf("token %d, %v", g.Token, err)
+			}
+			return held.Holder
+		}
+		for _, wait := range []bool{false, true} {
+			for _, holder := range []*postgres.Backend{a, b, a} {
+				req := labelled("the holder")
+				req.Wait = wait
+				g := must(holder.Acquire(ctx10(t), req))(t)
+				for _, other := range []*postgres.Backend{a, b} {
+					if who := asks(other); who != "the holder" {
+						t.Errorf("wait=%v: the holder is called %q", wait, who)
+					}
+				}
+				must(0, holder.Release(ctx10(t), []anylock.Grant{g})[0])(t)
+			}
+		}
+		if mode == "mode=lease" {
+			return
+		}
+		foreign := must(db.Begin(ctx10(t)))(t)
+		if mode == "mode=rowlock" {
+			must(0, postgres.LockTx(ctx10(t), foreign, "n", postgres.WithSchema(name)))(t)
+		} else {
+			g := must(a.Acquire(ctx10(t), labelled("the holder")))(t)
+			var key int64
+			const held = "SELECT classid::bigint << 32 | objid::bigint FROM pg_locks, " // of the one that the table knows
+			must(0, foreign.QueryRow(ctx10(t), held+name+".anylock WHERE locktype = 'advisory' AND pid = session").Scan(&key))(t)
+			must(0, a.Release(ctx10(t), []anylock.Grant{g})[0])(t)
+			must(foreign.Exec(ctx10(t), "SELECT pg_advisory_xact_lock($1)", key))(t)
+		}
+		defer func() { must(0, foreign.Rollback(ctx10(t)))(t) }()
+		for _, other := range []*postgres.Backend{a, b} {
+			if who := asks(other); who != "" {
+				t.Errorf("other code has the lock, and its holder is called %q", who)
+			}
+		}
+	})
+}
+
+// Two who try at the same time: the one that is refused does not hear its own name.
+func TestHolderIsNotWhoAsks(t *testing.T) {
+	s := server(t)
+	eachMode(t, func(t *testing.T, mode string) {
+		schema := freshSchema(t, s)
+		var refused atomic.Int32
+		var running sync.WaitGroup
+		for i := range 2 {
+			label := fmt.Sprint("locker ", i)
+			l := locker(t, urlOf(s, schema, mode), anylock.WithHolder(label))
+			running.Go(func() {
+				for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+					lease, err := l.TryAcquire(context.Background(), "n")
+					if err == nil {
+						err = lease.Release(context.Background())
+					}
+					if held, ok := errors.AsType[*anylock.HeldError](err); ok {
+						refused.Add(1)
+						if held.Holder == label {
+							t.Errorf("refused since %s has it, which is the one that asks", label)
+							return
+						}
+					} else if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		running.Wait()
+		t.Log(refused.Load(), "refusals")
+	})
+}

@@ -215,7 +215,7 @@ func (d *database) introduce(ctx context.Context) error {
 		d.unprepared.Store(true) // a pooler: it may not keep prepared statements
 	}
 	// conn is kept meanwhile: a pool of one connection would wait for itself.
-	looks := []string{"SELECT name, version, id, ended, holder, expires_at FROM {locks} LIMIT 0"} // first, lest a wrong one gets a second table
+	looks := []string{"SELECT name, version, id, ended, holder, expires_at, session FROM {locks} LIMIT 0"} // first, lest a wrong one gets a second table
 	if d.config.mode == RowLock {
 		looks = append(looks, "SELECT name, created_at FROM {rows} LIMIT 0")
 	}

@@ -80,8 +80,7 @@ func (a *rowAttempt) held(ctx context.Context, got gotRows) error {
 	if got.own {
 		return new(anylock.HeldError) // the adopted row is locked by code that does not know of us
 	}
-	holder, _ := a.lastHolder(ctx, a.req.Name) // nice to know
-	return &anylock.HeldError{Holder: holder}
+	return &anylock.HeldError{Holder: a.holder(ctx, a.rowSQL.holder, a.name)}
 }
 
 // arm sets the TTL as the session's timeout. Not in the transaction, whose rollback would undo it.
@@ -121,7 +120,7 @@ func (a *rowAttempt) lock(ctx context.Context) (gotRows, error) {
 	countsFirst := !a.req.Wait && a.config.adopt == nil
 	if countsFirst {
 		batch.Queue(begin)
-		queue(a.rowSQL.count, tokenArgs(a.config, a.req), func(row pgx.CollectableRow) error { return row.Scan(&counted) })
+		queue(a.rowSQL.count, tokenArgs(a.config, a.req, a.conn), func(row pgx.CollectableRow) error { return row.Scan(&counted) })
 		batch.Queue("COMMIT")
 	}
 	batch.Queue(begin)

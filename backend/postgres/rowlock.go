@@ -136,7 +136,7 @@ func (r *rowLocks) certify(ctx context.Context, conn *connection, req anylock.Re
 	case token > 0:
 		return token, conn.taken, nil
 	case !req.Wait:
-		token, err := r.nextToken(ctx, req)
+		token, err := r.nextToken(ctx, req, conn)
 		return token, conn.taken, err
 	}
 	type answer struct {
@@ -145,7 +145,7 @@ func (r *rowLocks) certify(ctx context.Context, conn *connection, req anylock.Re
 	}
 	tokens := make(chan answer, 1)
 	go func() {
-		token, err := r.nextToken(ctx, req)
+		token, err := r.nextToken(ctx, req, conn)
 		tokens <- answer{token, err}
 	}()
 	from := time.Now()

@@ -9,6 +9,7 @@ type rowStatements struct {
 	lookOther           string // whether it is there, and how it is spelled
 	look                string // whether it is there, and may be swept; $2 is the retention in microseconds
 	insert              string
+	holder              string // the label of the session that has the own row, if a lease has it
 }
 
 // sweepable is the condition of sql/sweep_rows.sql.
@@ -21,6 +22,9 @@ func (c config) rowStatements() rowStatements {
 		look:   c.fill("SELECT " + sweepable + " FROM {rows} WHERE name = $1"),
 		insert: c.fill("INSERT INTO {rows} (name) VALUES ($1) ON CONFLICT (name) DO NOTHING"),
 	}
+	// A row that is locked tells the transaction that has it, and the server tells which one a session is in.
+	s.holder = c.fill("SELECT l.holder FROM {locks} AS l, {rows} AS r, pg_stat_get_activity(l.session::integer) AS a " +
+		"WHERE l.name = $1 AND r.name = l.name AND a.pid = l.session AND a.backend_xid = r.xmax")
 	s.count = c.tokenStatement("EXISTS (SELECT FROM {rows} WHERE name = $1::text FOR UPDATE SKIP LOCKED)")
 	s.version = c.fill("SELECT version FROM {locks} WHERE name = $1")
 	s.try = s.wait + " SKIP LOCKED" // and not NOWAIT, which would put an ERROR into the server's log for each refusal

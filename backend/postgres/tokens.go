@@ -19,17 +19,20 @@ func (c config) tokenStatement(condition string) string {
 	return c.fill(strings.Replace(tokenSQL, "{free}", condition, 1))
 }
 
-func tokenArgs(c config, req anylock.Request) []any {
-	return []any{c.prefix + req.Name, req.Holder, int64(max(req.MinToken, 0)), c.inUse(req.TTL).Microseconds()}
+// tokenArgs are for a lock that this connection has, or tries to get next.
+func tokenArgs(c config, req anylock.Request, conn *connection) []any {
+	return []any{
+		c.prefix + req.Name, req.Holder, int64(max(req.MinToken, 0)), c.inUse(req.TTL).Microseconds(), int64(conn.PgConn().PID()),
+	}
 }
 
 // nextToken is for a grant whose lock is held already: the counter's commit comes before the grant is known to anybody,
 // so no crash can make it give out the same token again.
-func (d *database) nextToken(ctx context.Context, req anylock.Request) (anylock.Token, error) {
+func (d *database) nextToken(ctx context.Context, req anylock.Request, conn *connection) (anylock.Token, error) {
 	var token int64
 	err := d.run(ctx, statement{
 		sql:        d.tokenSQL,
-		args:       tokenArgs(d.config, req),
+		args:       tokenArgs(d.config, req, conn),
 		each:       func(row pgx.CollectableRow) error { return row.Scan(&token) },
 		repeatable: true, // a token that nobody uses is no harm
 	})
@@ -41,13 +44,17 @@ func (d *database) nextToken(ctx context.Context, req anylock.Request) (anylock.
 
 var errCounter = errors.New("the counter is not positive; something else has written it")
 
-// lastHolder is the label of whoever was granted the name last.
-func (d *database) lastHolder(ctx context.Context, name string) (holder string, err error) {
-	err = d.run(ctx, statement{
-		sql:        d.config.fill("SELECT holder FROM {locks} WHERE name = $1::text"),
-		args:       []any{d.config.prefix + name},
-		each:       func(row pgx.CollectableRow) error { return row.Scan(&holder) },
+// holder returns the label of who has a lock, by a statement that compares the session that was granted it last with the one
+// that has it: it may be LockTx that has it, or other code. Not to know is no error.
+func (d *database) holder(ctx context.Context, sql string, args ...any) (label string) {
+	err := d.run(ctx, statement{
+		sql:        sql,
+		args:       args,
+		each:       func(row pgx.CollectableRow) error { return row.Scan(&label) },
 		repeatable: true,
 	})
-	return holder, err
+	if err != nil {
+		return ""
+	}
+	return label
 }

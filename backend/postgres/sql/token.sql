@@ -1,12 +1,12 @@
 -- Counts, for modes whose lock is a session's: the token is committed by itself.
 -- $1 name  $2 holder  $3 least token, 0 for the server's time  $4 for how many microseconds it is in use, as in keep.sql
--- Returns the token.
-INSERT INTO {locks} AS l (name, version, holder, expires_at)
+-- $5 the session that has the lock or is about to try for it. Returns the token.
+INSERT INTO {locks} AS l (name, version, holder, expires_at, session)
 SELECT $1::text,
 	CASE WHEN $3::bigint > 0 THEN $3::bigint ELSE (extract(epoch FROM clock_timestamp()) * 1000000)::bigint END,
-	$2::text, clock_timestamp() + $4::bigint * interval '1 microsecond'
+	$2::text, clock_timestamp() + $4::bigint * interval '1 microsecond', $5::bigint
 WHERE {free} AND {durable}
 ON CONFLICT (name) DO UPDATE SET
-	version = greatest(l.version + 1, $3::bigint), holder = $2::text,
+	version = greatest(l.version + 1, $3::bigint), holder = $2::text, session = $5::bigint,
 	expires_at = greatest(l.expires_at, clock_timestamp() + $4::bigint * interval '1 microsecond')
 RETURNING version
