@@ -94,19 +94,32 @@ func (c *connections) take(ctx, patient context.Context) (*connection, error) {
 	return &connection{Conn: conn, taken: taken}, nil
 }
 
+// interruptAgain is after how long a request to stop is repeated. One that overtakes the statement on its way stops nothing.
+const interruptAgain = 5 * time.Millisecond
+
 // interruptWith makes the server stop what it does for this connection when ctx ends. The connection stays good. The
 // function that is returned ends that; afterwards no interrupt is under way.
 func (c *connection) interruptWith(ctx context.Context) func() {
-	over := make(chan struct{})
+	over, done := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		defer close(over)
+		defer close(done)
 		ctx, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
-		_ = c.PgConn().CancelRequest(ctx) // returns when the server has done it
+		for again := interruptAgain; ; again *= 2 {
+			_ = c.PgConn().CancelRequest(ctx) // returns when the server has done it
+			select {
+			case <-over:
+				return
+			case <-ctx.Done():
+				return
+			case <-time.After(again):
+			}
+		}
 	})
 	return func() {
+		close(over)
 		if !stop() {
-			<-over
+			<-done
 		}
 	}
 }

@@ -33,9 +33,6 @@ type rowAttempt struct {
 // run returns the token if that came with the lock, or 0. When ctx ends nothing more is sent, but what was sent is waited
 // for while patient lasts. After an error nothing is locked, or the connection is broken.
 func (a *rowAttempt) run(ctx, patient context.Context) (anylock.Token, error) {
-	if a.req.Wait {
-		defer a.conn.interruptWith(ctx)()
-	}
 	for try := range 5 {
 		if ctx.Err() != nil { // nobody wants it any more: leave no trace of it in the queue
 			return 0, context.Cause(ctx)
@@ -46,7 +43,7 @@ func (a *rowAttempt) run(ctx, patient context.Context) (anylock.Token, error) {
 		if ctx.Err() != nil {
 			return 0, context.Cause(ctx)
 		}
-		got, err := a.lock(patient)
+		got, err := a.lock(ctx, patient)
 		if err != nil || got.all() {
 			return got.token, err
 		}
@@ -67,7 +64,7 @@ func (a *rowAttempt) run(ctx, patient context.Context) (anylock.Token, error) {
 			case <-patient.Done():
 			}
 		default:
-			if err := a.makeRow(patient); err != nil {
+			if err := a.makeRow(ctx, patient); err != nil {
 				return 0, err
 			}
 		}
@@ -108,7 +105,7 @@ func (g gotRows) all() bool { return g.own && g.other }
 // A try counts before it locks, in a transaction of its own that finds the row free. If nobody has counted since when it
 // has the lock, that is the token: all grants before it counted before, and all after it will count later. With adopted
 // rows it counts afterwards: they may be held by code that does not know of us, and a refused try should write nothing.
-func (a *rowAttempt) lock(ctx context.Context) (gotRows, error) {
+func (a *rowAttempt) lock(waiting, ctx context.Context) (gotRows, error) {
 	const begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
 	var counted, version int64
 	var spelled *string
@@ -135,7 +132,7 @@ func (a *rowAttempt) lock(ctx context.Context) (gotRows, error) {
 	if countsFirst {
 		queue(a.rowSQL.version, []any{a.name}, func(row pgx.CollectableRow) error { return row.Scan(&version) })
 	}
-	if err := a.conn.SendBatch(ctx, &batch).Close(); err != nil {
+	if err := a.interruptible(waiting, func() error { return a.conn.SendBatch(ctx, &batch).Close() }); err != nil {
 		a.rollback(ctx)
 		return gotRows{}, a.config.explain(err)
 	}
@@ -148,6 +145,14 @@ func (a *rowAttempt) lock(ctx context.Context) (gotRows, error) {
 	}
 	_, broken := a.conn.Exec(ctx, "ROLLBACK")
 	return got, errors.Join(err, broken)
+}
+
+// interruptible runs a statement that may wait for long, if the request may. It ends with the context waiting.
+func (a *rowAttempt) interruptible(waiting context.Context, run func() error) error {
+	if a.req.Wait {
+		defer a.conn.interruptWith(waiting)()
+	}
+	return run()
 }
 
 // rollback ends a transaction that failed, so that the connection can be used again.
@@ -186,10 +191,12 @@ func (a *rowAttempt) look(ctx context.Context) (row ownRow, err error) {
 }
 
 // makeRow makes the own row. LockTx may be making it in a transaction that is not over: then its lock is held.
-func (a *rowAttempt) makeRow(ctx context.Context) error {
+func (a *rowAttempt) makeRow(waiting, ctx context.Context) error {
 	if a.req.Wait {
-		_, err := a.conn.Exec(ctx, a.rowSQL.insert, a.name)
-		return err
+		return a.interruptible(waiting, func() error {
+			_, err := a.conn.Exec(ctx, a.rowSQL.insert, a.name)
+			return err
+		})
 	}
 	batch := new(pgx.Batch)
 	batch.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
