@@ -5,7 +5,7 @@
 GOTESTFLAGS ?=
 
 # Most tests wait for servers, so shards of them run side by side: see internal/testshards.
-SHARDS_AT_ONCE ?= 6
+SHARDS_AT_ONCE ?= 8
 TEST_TIMEOUT   ?= 15m
 
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0

@@ -46,12 +46,12 @@ var faultCases = []testCase{
 				t.Skipf("the lock goes with its connection")
 			}
 			a, b, name := t.peer(), t.peer(), t.name("n")
-			l := a.try(name)
+			l := a.try(name, anylock.WithTTL(t.wide))
 			a.DropReply()
 			if err := l.Renew(t.ctx); err != nil {
 				t.wants(err, anylock.ErrUnavailable)
 			}
-			for end := time.Now().Add(2 * t.TTL); time.Now().Before(end); time.Sleep(t.TTL / 10) {
+			for end := time.Now().Add(l.TTL() * 5 / 4); time.Now().Before(end); time.Sleep(l.TTL() / 50) {
 				t.must(l.Err(), "the lease after a renewal without a reply")
 				b.refused(name, "after a renewal without a reply")
 			}

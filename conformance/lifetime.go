@@ -19,9 +19,9 @@ var lifetimeCases = []testCase{
 		promise: "A lease outlives its TTL by renewal: it is never lost while the store answers, and nobody else gets in.",
 		check: func(t *tester) {
 			a, b, name := t.peer(), t.peer(), t.name("n")
-			l := a.try(name)
+			l := a.try(name, anylock.WithTTL(t.wide))
 			first := l.Deadline()
-			for end := time.Now().Add(3 * t.TTL); time.Now().Before(end); time.Sleep(t.TTL / 20) {
+			for end := time.Now().Add(l.TTL() * 5 / 4); time.Now().Before(end); time.Sleep(l.TTL() / 50) {
 				t.must(l.Err(), "the lease")
 				b.refused(name, "while the lease is renewed")
 			}
@@ -428,8 +428,8 @@ var lifetimeCases = []testCase{
 				}
 			})
 			a := t.peerOn(c, anylock.WithHooks(anylock.Hooks{RenewFailed: func(anylock.Event) { failed.Add(1) }}))
-			l := a.try(t.name("n"))
-			for end := time.Now().Add(2 * l.TTL()); time.Now().Before(end); time.Sleep(t.TTL / 20) {
+			l := a.try(t.name("n"), anylock.WithTTL(t.wide))
+			for end := time.Now().Add(l.TTL() * 5 / 4); time.Now().Before(end); time.Sleep(l.TTL() / 50) {
 				t.must(l.Err(), "the lease after one failed renewal")
 			}
 			if failed.Load() != 1 {

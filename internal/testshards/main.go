@@ -23,13 +23,12 @@ import (
 )
 
 func main() {
-	apart := flag.Duration("apart", 4*time.Second, "the time between the starts of two shards: most start servers, which takes the CPU for a while")
-	atOnce := flag.Int("at-once", 6, "how many shards run at the same time")
+	atOnce := flag.Int("at-once", 6, "how many shards run at the same time, if the machine is not busy")
 	only := flag.String("shards", "", "run only the shards whose name begins with this")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok, err := run(ctx, *atOnce, *apart, *only, flag.Args())
+	ok, err := run(ctx, *atOnce, *only, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testshards:", err)
 	}
@@ -39,7 +38,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, atOnce int, apart time.Duration, only string, flags []string) (ok bool, err error) {
+func run(ctx context.Context, atOnce int, only string, flags []string) (ok bool, err error) {
 	list, err := exec.CommandContext(ctx, "go", "list", "./...").Output()
 	if err != nil {
 		return false, fmt.Errorf("go list: %w", err)
@@ -63,7 +62,7 @@ func run(ctx context.Context, atOnce int, apart time.Duration, only string, flag
 	start := time.Now()
 	// Once, before the shards would compile the same side by side. What does not compile is told by its shard.
 	_ = exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-c", "-o", os.DevNull}, flags, packages)...).Run()
-	fmt.Printf("%d shards, %d at once\n", len(shards), atOnce)
+	fmt.Printf("%d shards, up to %d at once\n", len(shards), atOnce)
 
 	outcomes := make([]*outcome, len(shards))
 	places := make(chan struct{}, max(atOnce, 1))
@@ -71,12 +70,7 @@ func run(ctx context.Context, atOnce int, apart time.Duration, only string, flag
 	var printing sync.Mutex
 	for i, s := range shards {
 		places <- struct{}{}
-		if i > 0 {
-			select {
-			case <-time.After(apart):
-			case <-ctx.Done():
-			}
-		}
+		pace(ctx, func() bool { return len(places) == 1 })
 		running.Go(func() {
 			defer func() { <-places }()
 			outcomes[i] = s.run(ctx, flags)
