@@ -28,6 +28,10 @@ test-fast: ## Run the tests that need no server, in half a minute
 race: ## Run all tests with the race detector
 	@$(MAKE) test GOTESTFLAGS='-race $(GOTESTFLAGS)'
 
+.PHONY: mutants
+mutants: images ## Break the code in one place at a time and see that the tests notice (some minutes)
+	go run ./internal/testmutants
+
 .PHONY: bench
 bench: images ## Run all benchmarks
 	go test -run '^$$' -bench . -benchmem -p 1 $(GOTESTFLAGS) ./...

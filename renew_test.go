@@ -64,3 +64,37 @@ func TestReleaseWaitsForTheRenewalUnderWay(t *testing.T) {
 		}
 	})
 }
+
+// Answers of renewals can come in another order than they were asked for: an old one moves no window back.
+func TestRenewalsAnsweredInAnotherOrder(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
+		slow := make(chan struct{})
+		first := true
+		f.renew = func(ctx context.Context, g []anylock.Grant) []anylock.Renewal {
+			wait := first
+			first = false
+			r := f.Backend.Renew(ctx, g)
+			if wait {
+				<-slow
+			}
+			return r
+		}
+		l := newLocker(t, f, anylock.WithoutRenewal())
+		lease := acquire(t, l, "x")
+		done := make(chan error)
+		go func() { done <- lease.Renew(bg) }()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		if err := lease.Renew(bg); err != nil {
+			t.Fatal(err)
+		}
+		later := lease.Deadline()
+		close(slow)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if d := lease.Deadline(); !d.Equal(later) {
+			t.Errorf("the window moved by %v with an old answer", d.Sub(later))
+		}
+	})
+}

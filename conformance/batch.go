@@ -60,7 +60,7 @@ var batchCases = []testCase{
 	},
 	{
 		name:    "whole-id", // B04 B24
-		promise: "An ID that is not exactly the holder's renews nothing and releases nothing.",
+		promise: "An ID that is not exactly the holder's is granted nothing, renews nothing and releases nothing.",
 		check: func(t *tester) {
 			c, other, name := t.client(), t.client(), t.name("n")
 			g := t.grant(c, t.request(name, t.long))
@@ -69,6 +69,13 @@ var batchCases = []testCase{
 				"another first letter": next(g.ID[0]) + g.ID[1:],
 				"a fresh ID":           t.request(name, t.TTL).ID,
 			} {
+				request := t.request(name, t.long)
+				request.ID = id
+				if _, err := other.Backend.Acquire(t.bounded(), request); err == nil {
+					t.Fatalf("granted to %s while it is held", what)
+				} else {
+					t.wants(err, anylock.ErrHeld)
+				}
 				wrong := g
 				wrong.ID, wrong.State = id, nil
 				for _, by := range []Client{c, other} {

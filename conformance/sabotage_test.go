@@ -337,6 +337,20 @@ var sabotages = []sabotage{
 			return r
 		}, func(_ anylock.Request, g anylock.Grant) anylock.Grant { return g })
 	}},
+	{"the store cuts the TTL to whole units", "lifetime/store-keeps-its-word", anylock.WakeQueue, func(e *evil) {
+		e.eachRequest(func(r anylock.Request) anylock.Request {
+			r.TTL = max(r.TTL.Truncate(150*time.Millisecond), time.Millisecond)
+			return r
+		}, func(r anylock.Request, g anylock.Grant) anylock.Grant { g.TTL = r.TTL; return g })
+	}},
+	{"an acquire compares IDs by their first letters", "batch/whole-id", anylock.WakeQueue, func(e *evil) {
+		e.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			if h := e.holder(r.Name); h.ID != "" && h.ID[:8] == r.ID[:8] {
+				r.ID = h.ID
+			}
+			return e.honest.Acquire(ctx, r)
+		}
+	}},
 	{"a huge TTL overflows", "values/extreme-ttls", anylock.WakeQueue, func(e *evil) {
 		e.eachRequest(func(r anylock.Request) anylock.Request {
 			if r.TTL > 1000*time.Hour {
