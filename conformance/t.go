@@ -28,6 +28,7 @@ type tester struct {
 
 	cancel   context.CancelFunc
 	stallMax atomic.Int64
+	load     load
 	log      syncBuffer
 	prefix   string
 
@@ -50,7 +51,10 @@ func newT(s *suite, c testCase, limit time.Duration) *tester {
 // watchStalls measures how long this machine stands still at a time, for the bounds that are about real time.
 func (t *tester) watchStalls() {
 	const tick = 2 * time.Millisecond
-	for t.ctx.Err() == nil {
+	for i := 0; t.ctx.Err() == nil; i++ {
+		if i%25 == 0 {
+			t.load.sample()
+		}
 		start := time.Now()
 		time.Sleep(tick)
 		if late := time.Since(start) - tick; int64(late) > t.stallMax.Load() {
@@ -65,6 +69,17 @@ func (t *tester) stalled() time.Duration { return time.Duration(t.stallMax.Load(
 // core's request timeout is twice this, a poll in place of a wake-up takes seconds, and the rest does not end at all. How
 // quick it is on a quiet machine is a matter of benchmarks.
 const soon = 1500 * time.Millisecond
+
+// excuse says why a failure may be the machine's, or "".
+func (t *tester) excuse() string {
+	switch stalled := t.stalled(); {
+	case stalled >= t.TTL/10:
+		return fmt.Sprintf("this machine stood still for %v", stalled)
+	case t.load.high():
+		return "this machine was overloaded"
+	}
+	return ""
+}
 
 // within fails the case if the time since start is over limit, not counting what the machine itself was late.
 func (t *tester) within(start time.Time, limit time.Duration, format string, args ...any) {
