@@ -100,6 +100,7 @@ func (a *advisoryLocks) holderOf(ctx context.Context, name string, key int64) st
 }
 
 func (a *advisoryLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
+	defer whenSilent(ctx, a.conns.dropIdle)()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	id := identity{req.Name, req.ID}

@@ -38,7 +38,7 @@ SET tcp_keepalives_count = 3;
 func sessions(pool *pgxpool.Config, at string) (connectFunc, error) {
 	base := pool.ConnConfig.Copy()
 	if base.ConnectTimeout == 0 {
-		base.ConnectTimeout = connectTimeout
+		base.ConnectTimeout = connectTime(base)
 	}
 	base.OnNotification = nil
 	base.RuntimeParams["client_encoding"] = "UTF8"

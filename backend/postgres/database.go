@@ -147,6 +147,9 @@ func (d *database) once(ctx context.Context, s statement) (err error) {
 		}
 		conn.Release()
 	}()
+	if d.own {
+		defer whenSilent(ctx, d.pool.Reset)()
+	}
 	ctx, cancel := d.patient(ctx)
 	defer cancel()
 	if s.begin != nil {
@@ -157,11 +160,8 @@ func (d *database) once(ctx context.Context, s statement) (err error) {
 		return collect(rows, err, s.each)
 	}
 	const begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
-	if d.unprepared.Load() { // a batch cannot be told how to send its statements
-		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, s.sql, d.mode(s.args)...)
-			return collect(rows, err, s.each)
-		})
+	if d.unprepared.Load() { // a batch of pgx cannot be told how to send its statements
+		return sendUnprepared(ctx, conn.Conn(), begin, s)
 	}
 	batch := new(pgx.Batch)
 	batch.Queue(begin)

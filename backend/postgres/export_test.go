@@ -38,3 +38,6 @@ func Noted(b *Backend) {
 		m.sweeper.running.Wait()
 	}
 }
+
+// Isolate makes a backend of mode lease ask for READ COMMITTED with each statement.
+func Isolate(b *Backend) { b.mode.(*leases).isolated.Store(true) }

@@ -177,7 +177,7 @@ func misunderstood(err error, base string, secrets ...string) error {
 // ownSettings makes a configuration fit for a pool of ours.
 func ownSettings(c *pgxpool.Config, sized bool) {
 	if c.ConnConfig.ConnectTimeout == 0 || c.ConnConfig.ConnectTimeout > time.Minute {
-		c.ConnConfig.ConnectTimeout = connectTimeout
+		c.ConnConfig.ConnectTimeout = connectTime(c.ConnConfig)
 	}
 	if !sized {
 		c.MaxConns = ownConns

@@ -69,6 +69,7 @@ func (r *rowLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Gr
 		grant.From = from
 		return grant, err
 	}
+	defer whenSilent(ctx, r.conns.dropIdle)()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.abandoned, cancel)()

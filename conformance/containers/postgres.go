@@ -83,6 +83,56 @@ func Postgres(tb testing.TB, opts ...Option) *Server {
 	})
 }
 
+// standbyScript copies a primary the first time, and follows it.
+const standbyScript = `#!/bin/sh
+set -e
+bin=$(echo /usr/lib/postgresql/*/bin)
+data=/anylock/data
+host=$1 port=$2
+shift 2
+if [ ! -e $data/PG_VERSION ]; then
+	mkdir -p $data
+	chown -R postgres /anylock
+	chmod 700 $data
+	PGPASSWORD=` + postgresPassword + ` setpriv --reuid=postgres --regid=postgres --clear-groups \
+		"$bin/pg_basebackup" -h $host -p $port -U ` + postgresUser + ` -D $data -R -X stream -c fast --no-sync
+fi
+rm -f $data/postmaster.pid
+exec setpriv --reuid=postgres --regid=postgres --clear-groups "$bin/postgres" -D $data "$@"
+`
+
+const standbyStart = "/start-standby.sh"
+
+// PostgresStandby starts a streaming standby of a server that [Postgres] has started, and returns when it follows. Promote it
+// by SELECT pg_promote(), mostly after the primary was paused or killed.
+func PostgresStandby(tb testing.TB, primary *Server) *Server {
+	tb.Helper()
+	if !primary.CanFault() {
+		tb.Skip("containers: a standby needs a primary that was started by this test")
+	}
+	host, err := primary.container.ContainerIP(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, port, _ := strings.Cut(primary.Addr(), ":")
+	return obtain(tb, "", spec{
+		image:  postgresImage,
+		scheme: "postgres",
+		ports:  1,
+		files:  []testcontainers.ContainerFile{script(standbyStart, standbyScript)},
+		command: func(ports []int) []string {
+			return []string{
+				standbyStart, host, port, "-p", strconv.Itoa(ports[0]), "-c", "listen_addresses=*", "-c", "unix_socket_directories=/tmp",
+				"-c", "max_connections=300",
+			}
+		},
+		set: func(server *Server, _ []int) {
+			server.Username, server.Password = postgresUser, postgresPassword
+		},
+		ready: askPostgres,
+	})
+}
+
 // PgBouncer starts a pooler in transaction mode in front of a server that [Postgres] has started. args are lines of its
 // configuration, such as "default_pool_size = 2". Prepared statements are not kept, as in versions before 1.21, unless
 // max_prepared_statements is set.
