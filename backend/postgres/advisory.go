@@ -20,6 +20,7 @@ const (
 	// The session's timeout, which is its locks' TTL, is set in the statement that takes the first lock.
 	adviceTrySQL  = "SELECT CASE WHEN pg_try_advisory_lock($1::bigint) THEN set_config('idle_session_timeout', $2::text, false) END IS NOT NULL"
 	adviceWaitSQL = "SELECT pg_advisory_lock($1::bigint), set_config('idle_session_timeout', $2::text, false)"
+	adviceArmSQL  = "SELECT set_config('idle_session_timeout', $1::text, false)"
 	adviceFreeSQL = "SELECT pg_advisory_unlock($1::bigint)"
 
 	// $2 and $3 are the halves of the key, as the server shows them.
@@ -100,7 +101,7 @@ func (a *advisoryLocks) holderOf(ctx context.Context, name string, key int64) st
 }
 
 func (a *advisoryLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
-	defer whenSilent(ctx, a.conns.dropIdle)()
+	defer whenSilent(ctx, func() { a.conns.dropIdle(); a.pool.Reset() })()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	id := identity{req.Name, req.ID}
@@ -332,12 +333,12 @@ func (a *advisoryLocks) wait(ctx context.Context, key int64, ttl time.Duration) 
 		return nil, time.Time{}, err
 	}
 	over := conn.interruptWith(ctx)
-	_, err = conn.Exec(patient, adviceWaitSQL, key, fmt.Sprint(ttl.Milliseconds()))
+	_, err = conn.Exec(patient, adviceWaitSQL, key, fmt.Sprint(min(ttl, unprovenTime).Milliseconds()))
 	over()
 	var from time.Time
 	if err == nil {
 		from = time.Now()
-		err = conn.Ping(patient)
+		_, err = conn.Exec(patient, adviceArmSQL, fmt.Sprint(ttl.Milliseconds()))
 	}
 	switch {
 	case err == nil:

@@ -22,7 +22,7 @@ func TestSeveralHosts(t *testing.T) {
 	modes := []string{"lease", "rowlock", "advisory"}
 	running := map[string]*anylock.Locker{}
 	for _, mode := range modes {
-		running[mode] = locker(t, url+"&mode="+mode, anylock.WithLogger(nil))
+		running[mode] = locker(t, url+"&mode="+mode+"&table="+mode, anylock.WithLogger(nil))
 		for i := range 4 { // several connections, all of them to the primary
 			lease := must(running[mode].Acquire(ctx10(t), fmt.Sprint(mode, i)))(t)
 			if i > 1 {
@@ -36,7 +36,8 @@ func TestSeveralHosts(t *testing.T) {
 	defer func() { _ = follower.Close(context.Background()) }()
 	eventually(t, 20*time.Second, "the standby has all", func() bool {
 		var there bool
-		err := follower.QueryRow(ctx10(t), "SELECT count(*) = 12 FROM anylock WHERE name ~ '^(lease|rowlock|advisory)[0-3]$'").Scan(&there)
+		err := follower.QueryRow(ctx10(t), "SELECT count(*) = 12 FROM (TABLE lease UNION ALL TABLE rowlock UNION ALL TABLE advisory) AS all_of_them "+
+			"WHERE name ~ '^(lease|rowlock|advisory)[0-3]$'").Scan(&there)
 		return err == nil && there
 	})
 	if err := primary.Pause(t.Context()); err != nil {
@@ -62,7 +63,7 @@ func TestSeveralHosts(t *testing.T) {
 	}
 	for _, mode := range modes {
 		back(mode, "running", running[mode])
-		back(mode, "new", locker(t, url+"&mode="+mode, anylock.WithLogger(nil)))
+		back(mode, "new", locker(t, url+"&mode="+mode+"&table="+mode, anylock.WithLogger(nil)))
 	}
 }
 

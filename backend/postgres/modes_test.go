@@ -755,3 +755,38 @@ func TestHolderIsNotWhoAsks(t *testing.T) {
 		t.Log(refused.Load(), "refusals")
 	})
 }
+
+// Waiters that have vanished behind a network that swallows everything do not cost the next one a TTL each.
+func TestVanishedWaiters(t *testing.T) {
+	s := containers.Postgres(t)
+	for _, mode := range []string{"rowlock", "advisory"} {
+		t.Run(mode, func(t *testing.T) {
+			const ttl = 20 * time.Second
+			params := []string{freshSchema(t, s), "mode=" + mode, "ttl=" + ttl.String()}
+			holder := locker(t, urlOf(s, params...))
+			lease := must(holder.Acquire(ctx10(t), "n"))(t)
+			db := admin(t, s)
+			waiting := func() int {
+				return value[int](db, "SELECT count(*)::int FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'anylock'")
+			}
+			for i := range 3 {
+				network := containers.NewNetwork(t)
+				vanishing := locker(t, urlAt(s, network.Addr(t, s.Addr()), params...), anylock.WithLogger(nil))
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				go func() { _, _ = vanishing.Acquire(ctx, "n") }()
+				eventually(t, 10*time.Second, "one more waits", func() bool { return waiting() == i+1 })
+				network.Cut()
+				defer network.Heal()
+			}
+			start := time.Now()
+			must(0, lease.Release(ctx10(t)))(t)
+			ctx, cancel := context.WithTimeout(context.Background(), 3*ttl)
+			defer cancel()
+			must(locker(t, urlOf(s, params...)).Acquire(ctx, "n"))(t)
+			if took := time.Since(start); took > ttl {
+				t.Errorf("free after %v, with three who have vanished and a TTL of %v", took, ttl)
+			}
+		})
+	}
+}

@@ -80,14 +80,19 @@ func (a *rowAttempt) held(ctx context.Context, got gotRows) error {
 	return &anylock.HeldError{Holder: a.holder(ctx, a.rowSQL.holder, a.name)}
 }
 
-// arm sets the TTL as the session's timeout. Not in the transaction, whose rollback would undo it.
+// arm sets the TTL as the session's timeout. Not in the transaction, whose rollback would undo it. One that waits gets its TTL
+// when it proves its lock.
 func (a *rowAttempt) arm(ctx context.Context) error {
-	if a.conn.ttl == a.ttl {
+	ttl := a.ttl
+	if a.req.Wait {
+		ttl = min(ttl, unprovenTime)
+	}
+	if a.conn.ttl == ttl {
 		return nil
 	}
-	_, err := a.conn.Exec(ctx, fmt.Sprintf("SET idle_in_transaction_session_timeout = %d", a.ttl.Milliseconds()))
+	_, err := a.conn.Exec(ctx, fmt.Sprintf("SET idle_in_transaction_session_timeout = %d", ttl.Milliseconds()))
 	if err == nil {
-		a.conn.ttl = a.ttl
+		a.conn.ttl = ttl
 	}
 	return err
 }

@@ -57,7 +57,7 @@ func asText(types *pgtype.Map, args []any) (values [][]byte, oids []uint32, err 
 		default:
 			return nil, nil, fmt.Errorf("an argument of type %T has no known form", arg)
 		}
-		value, err := types.Encode(oid, pgtype.TextFormatCode, arg, nil)
+		value, err := types.Encode(oid, pgtype.TextFormatCode, arg, []byte{}) // nil would be NULL
 		if err != nil {
 			return nil, nil, err
 		}
