@@ -101,7 +101,7 @@ func (a *advisoryLocks) holderOf(ctx context.Context, name string, key int64) st
 }
 
 func (a *advisoryLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {
-	defer whenSilent(ctx, func() { a.conns.dropIdle(); a.pool.Reset() })()
+	defer whenSilent(ctx, func() { a.conns.dropIdle(); a.reconnect() })()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	id := identity{req.Name, req.ID}
@@ -145,6 +145,9 @@ func (a *advisoryLocks) acquire(ctx context.Context, req anylock.Request) (anylo
 	case got := <-answers:
 		return got.grant, got.err
 	case <-time.After(grace):
+		// Its session may hang for long. What it gets there is undone, by one unlock for its one lock; until then others of
+		// this process may ask, on another session or after it on the same.
+		a.freeKey(n)
 		return anylock.Grant{}, anylock.Unavailable(context.Cause(ctx))
 	}
 }
@@ -175,10 +178,10 @@ func (a *advisoryLocks) begin(ctx context.Context, req anylock.Request, abandon 
 		expired := taken.expired()
 		pending := taken.session == nil
 		a.mu.Unlock()
-		over := taken.over
+		var settled <-chan struct{}
 		switch {
 		case pending && own == nil && !req.Wait && !taken.waits():
-			over = taken.settled // it is leaving, or will know in a moment
+			settled = taken.settled // it is leaving, or will know in a moment
 		case expired:
 			if !a.giveUp(ctx, taken) {
 				continue // it was renewed in the last moment
@@ -191,7 +194,8 @@ func (a *advisoryLocks) begin(ctx context.Context, req anylock.Request, abandon 
 			return nil, &anylock.HeldError{Holder: a.holderOf(ctx, req.Name, key)}
 		}
 		select {
-		case <-over:
+		case <-taken.over:
+		case <-settled:
 		case <-ctx.Done():
 			return nil, anylock.Unavailable(context.Cause(ctx))
 		}
@@ -244,6 +248,17 @@ func (a *advisoryLocks) forget(id identity, n *advice) {
 	if a.byID[id] == n {
 		delete(a.byID, id)
 	}
+	a.freeKeyLocked(n)
+}
+
+// freeKey lets others of this process ask for a key.
+func (a *advisoryLocks) freeKey(n *advice) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.freeKeyLocked(n)
+}
+
+func (a *advisoryLocks) freeKeyLocked(n *advice) {
 	if a.keys[n.key] == n {
 		close(n.over)
 		delete(a.keys, n.key)

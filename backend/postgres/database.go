@@ -148,7 +148,7 @@ func (d *database) once(ctx context.Context, s statement) (err error) {
 		conn.Release()
 	}()
 	if d.own {
-		defer whenSilent(ctx, d.pool.Reset)()
+		defer whenSilent(ctx, d.reconnect)()
 	}
 	ctx, cancel := d.patient(ctx)
 	defer cancel()

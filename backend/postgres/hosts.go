@@ -31,3 +31,16 @@ func whenSilent(ctx context.Context, f func()) (stop func() bool) {
 		}
 	})
 }
+
+// reconnect drops what is idle, and opens a connection for whoever comes next: to find the host that answers takes a part of
+// what a request may take.
+func (d *database) reconnect() {
+	d.pool.Reset()
+	ctx, cancel := context.WithTimeout(d.life, connectTimeout)
+	go func() {
+		defer cancel()
+		if conn, err := d.pool.Acquire(ctx); err == nil {
+			conn.Release()
+		}
+	}()
+}

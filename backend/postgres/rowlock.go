@@ -73,7 +73,7 @@ func (r *rowLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Gr
 		grant.From = from
 		return grant, err
 	}
-	defer whenSilent(ctx, func() { r.conns.dropIdle(); r.pool.Reset() })()
+	defer whenSilent(ctx, func() { r.conns.dropIdle(); r.reconnect() })()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.abandoned, cancel)()
