@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -217,9 +218,9 @@ var cancellationCases = []testCase{
 				t.must(t.end(c, g), "Release")
 				ended = append(ended, g)
 			}
-			for i := len(ended) - 1; i >= 0; i-- {
+			for i, old := range slices.Backward(ended) {
 				r := t.request(name, t.long)
-				r.ID = ended[i].ID
+				r.ID = old.ID
 				g, err := a.Backend.Acquire(t.bounded(), r)
 				if err == nil {
 					t.must(t.end(a, g), "Release")

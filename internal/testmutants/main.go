@@ -24,9 +24,9 @@ func main() {
 	only := flag.String("only", "", "try only the mutants whose file or fault contains this")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *only); err != nil {
-		stop()
+	err := run(ctx, *only)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "testmutants:", err)
 		os.Exit(1)
 	}

@@ -27,13 +27,12 @@ func main() {
 	only := flag.String("shards", "", "run only the shards whose name begins with this")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	ok, err := run(ctx, *atOnce, *only, flag.Args())
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testshards:", err)
 	}
 	if err != nil || !ok {
-		stop()
 		os.Exit(1)
 	}
 }

@@ -145,7 +145,7 @@ func (o *outcome) count(end error) {
 			if !r.failedBelow {
 				o.failed++
 			}
-			if !o.verbose && !(r.failedBelow && saysNothing(r.output.String())) {
+			if !o.verbose && (!r.failedBelow || !saysNothing(r.output.String())) {
 				fmt.Fprintf(&o.log, "--- FAIL: %s %s\n%s\n", id.Package, id.Name, r.output.String())
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -71,11 +72,7 @@ func TestEveryTestIsInOneShard(t *testing.T) {
 
 // runs says what go test does with the arguments of the shard.
 func (s shard) runs(path, name string) bool {
-	for _, p := range s.packages {
-		if p == path {
-			return (s.only == "" || regexp.MustCompile(s.only).MatchString(name)) &&
-				(len(s.not) == 0 || !regexp.MustCompile(strings.Join(s.not, "|")).MatchString(name))
-		}
-	}
-	return false
+	return slices.Contains(s.packages, path) &&
+		(s.only == "" || regexp.MustCompile(s.only).MatchString(name)) &&
+		(len(s.not) == 0 || !regexp.MustCompile(strings.Join(s.not, "|")).MatchString(name))
 }
