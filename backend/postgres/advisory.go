@@ -97,7 +97,7 @@ func (a *advisoryLocks) keyOf(name string) int64 {
 
 // holderOf is the label of who has the advisory lock, if it is a lease's.
 func (a *advisoryLocks) holderOf(ctx context.Context, name string, key int64) string {
-	return a.database.holder(ctx, a.config.fill(adviceHolderSQL), a.config.prefix+name, int64(uint64(key)>>32), key&math.MaxUint32)
+	return a.database.holder(ctx, a.config.fill(adviceHolderSQL), a.config.prefix+name, int64(uint64(key)>>32), key&math.MaxUint32) //nolint:gosec // pg_locks shows the two halves
 }
 
 func (a *advisoryLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Grant, error) {

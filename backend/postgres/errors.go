@@ -106,7 +106,7 @@ func classify(err error) error {
 // says nothing of what the server thinks of us.
 func lastAttempt(err error) error {
 	for inner := err; inner != nil; {
-		if all, ok := inner.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the tree is walked by hand
+		if all, ok := inner.(interface{ Unwrap() []error }); ok {
 			if attempts := all.Unwrap(); len(attempts) > 0 {
 				return attempts[len(attempts)-1]
 			}

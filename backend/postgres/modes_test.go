@@ -772,7 +772,7 @@ func TestVanishedWaiters(t *testing.T) {
 			for i := range 3 {
 				network := containers.NewNetwork(t)
 				vanishing := locker(t, urlAt(s, network.Addr(t, s.Addr()), params...), anylock.WithLogger(nil))
-				ctx, cancel := context.WithCancel(context.Background())
+				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				go func() { _, _ = vanishing.Acquire(ctx, "n") }()
 				eventually(t, 10*time.Second, "one more waits", func() bool { return waiting() == i+1 })

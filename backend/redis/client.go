@@ -46,8 +46,8 @@ func (k *clientKinds) look(v reflect.Value, depth int) {
 	case reflect.Pointer, reflect.Interface:
 		k.look(v.Elem(), depth+1)
 	case reflect.Struct:
-		for i := range v.NumField() {
-			k.look(v.Field(i), depth+1)
+		for _, field := range v.Fields() {
+			k.look(field, depth+1)
 		}
 	}
 }
