@@ -110,7 +110,7 @@ func (a *advisoryLocks) acquire(ctx context.Context, req anylock.Request) (anylo
 		return anylock.Grant{}, err
 	}
 	if n.session != nil { // a repeated request finds its own lock
-		from, err := n.session.prove(ctx, n.session.pingServer)
+		from, err := n.session.prove(ctx)
 		if err == nil {
 			err = a.extend(n, from)
 		}
@@ -315,6 +315,7 @@ func (a *advisoryLocks) try(ctx context.Context, key int64, ttl time.Duration) (
 		defer func() {
 			if locked {
 				s.armed.Store(true)
+				s.provenAt(from)
 			}
 		}()
 		if !fresh {
@@ -335,7 +336,6 @@ func (a *advisoryLocks) try(ctx context.Context, key int64, ttl time.Duration) (
 		a.leave(s)
 		return nil, from, new(anylock.HeldError)
 	}
-	s.provenAt(from)
 	return s, from, nil
 }
 
@@ -402,12 +402,20 @@ func (a *advisoryLocks) share(ctx context.Context, ttl time.Duration) (s *shared
 	return a.newSession(conn, ttl, time.Now()), true, nil
 }
 
+// timeoutSQL does nothing before the session has a lock: it may be given back as it is.
+func (s *sharedSession) timeoutSQL(d time.Duration) string {
+	if !s.armed.Load() {
+		return ""
+	}
+	return fmt.Sprintf("SET idle_session_timeout = %d", d.Milliseconds())
+}
+
 // newSession makes a session that others may share, with one user.
 func (a *advisoryLocks) newSession(conn *connection, ttl time.Duration, proven time.Time) *sharedSession {
 	s := &sharedSession{users: 1}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s.session = newSession(conn, ttl, proven, func(err error) { a.ended(s, err) })
+	s.session = newSession(conn, ttl, proven, s.timeoutSQL, func(err error) { a.ended(s, err) })
 	a.sessions = append(a.sessions, s)
 	return s
 }
@@ -495,7 +503,7 @@ func (a *advisoryLocks) renew(ctx context.Context, grants []anylock.Grant) []any
 	var asking sync.WaitGroup
 	for s, positions := range asked {
 		asking.Go(func() {
-			from, err := s.prove(ctx, s.pingServer)
+			from, err := s.prove(ctx)
 			for _, i := range positions {
 				renewals[i] = anylock.Renewal{From: from, TTL: s.ttl, Err: err}
 				if err == nil {

@@ -20,7 +20,7 @@
 //
 // One holder at a time and growing tokens as long as one server lives and keeps its data. A holder that crashes, stands
 // still or is cut off loses the lock after its TTL in every mode: in rowlock and advisory the server itself ends its session
-// (idle_in_transaction_session_timeout, idle_session_timeout), and it is pinged at every renewal to prevent that.
+// (idle_in_transaction_session_timeout, idle_session_timeout), and it is asked at every renewal to prevent that.
 // Mode lease also survives a restart of the server, since a grant is on disk before it is told. Rowlock and advisory do not:
 // the server forgets their locks when it stops, and holders learn it when their connection ends.
 // None survives the promotion of an asynchronous replica, nor in mode lease a step forward of the server's clock.

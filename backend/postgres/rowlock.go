@@ -68,7 +68,7 @@ func (r *rowLocks) acquire(ctx context.Context, req anylock.Request) (anylock.Gr
 		return anylock.Grant{}, err
 	}
 	if h.session != nil { // a repeated request finds its own lock
-		from, err := h.session.prove(ctx, h.session.pingServer)
+		from, err := h.session.prove(ctx)
 		grant := h.grant
 		grant.From = from
 		return grant, err
@@ -114,7 +114,7 @@ func (r *rowLocks) lock(ctx, patient context.Context, req anylock.Request) (anyl
 				r.conns.drop(conn)
 				return none(err)
 			}
-			session := newSession(conn, ttl, proven, req.Lost)
+			session := newSession(conn, ttl, proven, rowTimeout, req.Lost)
 			return anylock.Grant{Name: req.Name, ID: req.ID, Token: token, TTL: ttl, From: proven}, session, nil
 		}
 		reused := conn.reused
@@ -159,7 +159,10 @@ func (r *rowLocks) certify(ctx context.Context, conn *connection, req anylock.Re
 	return got.token, from, errors.Join(err, got.err)
 }
 
-func (s *session) pingServer(ctx context.Context) error { return s.Ping(ctx) }
+// rowTimeout holds until the transaction ends. The session's own timeout, see arm, is that of the next lock.
+func rowTimeout(d time.Duration) string {
+	return fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", d.Milliseconds())
+}
 
 // watch: the server's queue wakes.
 func (r *rowLocks) watch(context.Context, string) (<-chan struct{}, error) { return nil, nil }
@@ -175,7 +178,7 @@ func (r *rowLocks) renew(ctx context.Context, grants []anylock.Grant) []anylock.
 				renewals[i].Err = anylock.ErrLost
 				return
 			}
-			from, err := h.session.prove(ctx, h.session.pingServer)
+			from, err := h.session.prove(ctx)
 			renewals[i] = anylock.Renewal{From: from, TTL: h.grant.TTL, Err: err}
 			if err == nil {
 				notes[i] = h.noted

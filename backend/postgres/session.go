@@ -9,11 +9,18 @@ import (
 	"github.com/anylock/anylock"
 )
 
+// keepAliveAfter is how long a session that holds locks says nothing. What is on the way may cut a connection that is idle,
+// mostly after a minute, some after seconds; renewals may be further apart than that.
+const keepAliveAfter = 3 * time.Second
+
 // session is a connection that holds locks. While it is not used it is listened to, so that its end is known at once.
 type session struct {
 	*connection
-	ttl  time.Duration // the server ends it when it hears nothing for so long
-	lost func(error)   // called once if it ends by itself
+	ttl     time.Duration // the server ends it when it hears nothing for so long
+	timeout timeoutFunc
+	lost    func(error) // called once if it ends by itself
+
+	alive *time.Timer // of keepAlive
 
 	turn chan struct{} // whoever has put something in may use the connection
 	life context.Context
@@ -23,10 +30,15 @@ type session struct {
 	listening     chan struct{} // closed when the listening is over
 
 	mu     sync.Mutex
-	dead   error // why it has ended
-	proven time.Time
-	ping   *ping // under way
+	dead   error     // why it has ended
+	proven time.Time // the server keeps it for a TTL from then on
+	heard  time.Time // when it was used last
+	given  bool      // its locks were given up
+	ping   *ping     // under way
 }
+
+// timeoutFunc is the statement that makes the server end a session when it hears nothing for so long. Empty: it must not.
+type timeoutFunc func(time.Duration) string
 
 // ping asks whether the session is still there. It is not cut off when whoever started it gives up, since that would end
 // the session: it goes on until the server must have ended that.
@@ -36,11 +48,64 @@ type ping struct {
 	err  error
 }
 
-func newSession(conn *connection, ttl time.Duration, proven time.Time, lost func(error)) *session {
-	s := &session{connection: conn, ttl: ttl, lost: lost, turn: make(chan struct{}, 1), proven: proven}
+func newSession(conn *connection, ttl time.Duration, proven time.Time, timeout timeoutFunc, lost func(error)) *session {
+	s := &session{
+		connection: conn, ttl: ttl, timeout: timeout, lost: lost, turn: make(chan struct{}, 1), proven: proven, heard: time.Now(),
+	}
 	s.life, s.kill = context.WithCancel(context.Background())
 	s.listen()
+	if ttl > keepAliveAfter {
+		s.mu.Lock()
+		s.alive = time.AfterFunc(keepAliveAfter, s.keepAlive)
+		s.mu.Unlock()
+	}
 	return s
+}
+
+// keepAlive says something after a silence. That does not prolong the locks: the server is told how much of the TTL is left,
+// and ends a session that nobody renews when it would have done so anyway.
+func (s *session) keepAlive() {
+	s.mu.Lock()
+	alive, over, quiet := s.alive, s.dead != nil || s.given, time.Since(s.heard)
+	s.mu.Unlock()
+	if over || s.life.Err() != nil {
+		return
+	}
+	if quiet < keepAliveAfter {
+		alive.Reset(keepAliveAfter - quiet)
+		return
+	}
+	ctx, cancel := s.bounded()
+	defer cancel()
+	_ = s.use(ctx, true, func(ctx context.Context) error {
+		s.mu.Lock()
+		left, given := time.Until(s.proven.Add(s.ttl)), s.given
+		s.mu.Unlock()
+		if left <= 0 || given {
+			return nil
+		}
+		return s.tellTimeout(ctx, left)
+	})
+	alive.Reset(keepAliveAfter)
+}
+
+// extend lets the server keep the session for a whole TTL from now on.
+func (s *session) extend(ctx context.Context) error {
+	from := time.Now()
+	err := s.tellTimeout(ctx, s.ttl)
+	if err == nil {
+		s.provenAt(from)
+	}
+	return err
+}
+
+func (s *session) tellTimeout(ctx context.Context, d time.Duration) error {
+	sql := s.timeout(wholeMilliseconds(d))
+	if sql == "" {
+		return nil
+	}
+	_, err := s.Exec(ctx, sql)
+	return err
 }
 
 // listen reads what the server says unasked: nothing, or that the session is over.
@@ -113,6 +178,9 @@ func (s *session) use(ctx context.Context, keep bool, f func(context.Context) er
 		}
 		return anylock.Unavailable(err)
 	}
+	s.mu.Lock()
+	s.heard, s.given = time.Now(), s.given || !keep
+	s.mu.Unlock()
 	if keep {
 		s.listen()
 	}
@@ -122,7 +190,8 @@ func (s *session) use(ctx context.Context, keep bool, f func(context.Context) er
 // busy reports whether somebody uses the connection.
 func (s *session) busy() bool { return len(s.turn) > 0 }
 
-// provenAt notes that the server answered something that was sent at from.
+// provenAt notes that the server was told to keep the session for a TTL, by something that was sent at from and answered.
+// It is called by who uses the session, lest a sign of life tells the server less.
 func (s *session) provenAt(from time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,6 +209,9 @@ func (s *session) bounded() (context.Context, context.CancelFunc) {
 // seize ends the session and gives its connection away, once nobody uses it any more.
 func (s *session) seize() *connection {
 	s.kill()
+	if s.alive != nil {
+		s.alive.Stop()
+	}
 	s.turn <- struct{}{} // and never out again
 	s.stopListening()
 	<-s.listening
@@ -148,7 +220,7 @@ func (s *session) seize() *connection {
 
 // prove asks the server whether the session is there, and returns the time just before that. The answer, nil, means that
 // the server keeps it for a TTL from then on.
-func (s *session) prove(ctx context.Context, ask func(context.Context) error) (time.Time, error) {
+func (s *session) prove(ctx context.Context) (time.Time, error) {
 	s.mu.Lock()
 	if s.dead != nil {
 		defer s.mu.Unlock()
@@ -167,13 +239,10 @@ func (s *session) prove(ctx context.Context, ask func(context.Context) error) (t
 			defer cancel()
 			p.err = s.use(ctx, true, func(ctx context.Context) error {
 				p.from = time.Now()
-				return ask(ctx)
+				return s.extend(ctx)
 			})
 			s.mu.Lock()
 			s.ping = nil
-			if p.err == nil {
-				s.proven = p.from
-			}
 			s.mu.Unlock()
 			close(p.done)
 		}()
