@@ -308,8 +308,8 @@ func TestWaitersWithoutRivalsAreNotSpread(t *testing.T) {
 			t.Errorf("%d of 100 hand-overs without a rival came at once, want most but not all", n)
 		}
 		atOnce(20, clients[1], clients[2])
-		if n := atOnce(100, clients[1], clients[2]); n > 45 {
-			t.Errorf("%d of 100 hand-overs with rivals came at once", n)
+		if n := atOnce(1000, clients[1], clients[2]); n > 450 { // some 90, but now and then one wins for long
+			t.Errorf("%d of 1000 hand-overs with rivals came at once", n)
 		}
 	})
 }
