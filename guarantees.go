@@ -126,6 +126,27 @@ type Guarantees struct {
 	Survives Fault
 }
 
+// String is g as [ParseGuarantees] reads it, with what holds a lock and whose clock counts behind it.
+func (g Guarantees) String() string {
+	words := []string{"exclusion:" + g.Exclusion.String(), "fencing:" + g.Fencing.String(), "wake:" + g.Wake.String()}
+	if g.FIFO {
+		words = append(words, "fifo")
+	}
+	if g.Survives != 0 {
+		words = append(words, g.Survives.String())
+	}
+	return strings.Join(words, ",") + " (one hold costs a " + g.HoldCost.String() + ", the " + g.Clock.String() + "'s clock counts)"
+}
+
+// AtLeast returns nil when g promises all that least does, as [Require] checks it, and otherwise an error that says what is
+// missing: for the tests of a service that depends on it.
+func (g Guarantees) AtLeast(least Guarantees) error {
+	if what := g.missing(least); what != "" {
+		return Invalidf("required is %s", what)
+	}
+	return nil
+}
+
 // missing says in words what g lacks of least; "" if nothing.
 func (g Guarantees) missing(least Guarantees) string {
 	var all []string

@@ -103,8 +103,18 @@ func (l *Locker) TryAcquire(ctx context.Context, name string, opts ...AcquireOpt
 // its [context.Cause]; fn should then return soon. The lock is released when fn returns, panics or calls
 // runtime.Goexit. Do returns fn's error, joined with that of the release: an [ErrLost] among it says that the lock was
 // lost while fn ran, even if fn returned nil.
-func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context, *Lease) error, opts ...AcquireOption) (err error) {
-	lease, err := l.Acquire(ctx, name, opts...)
+func (l *Locker) Do(ctx context.Context, name string, fn func(context.Context, *Lease) error, opts ...AcquireOption) error {
+	return l.do(ctx, name, true, fn, opts)
+}
+
+// TryDo is Do with one attempt, as [Locker.TryAcquire] makes it: when the lock is not free it returns [ErrHeld] and does not
+// call fn.
+func (l *Locker) TryDo(ctx context.Context, name string, fn func(context.Context, *Lease) error, opts ...AcquireOption) error {
+	return l.do(ctx, name, false, fn, opts)
+}
+
+func (l *Locker) do(ctx context.Context, name string, wait bool, fn func(context.Context, *Lease) error, opts []AcquireOption) (err error) {
+	lease, err := l.acquire(ctx, name, wait, opts)
 	if err != nil {
 		return err
 	}

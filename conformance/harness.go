@@ -119,6 +119,16 @@ func newSuite(ctx context.Context, h Harness) (*suite, error) {
 	}
 	s := &suite{Harness: h, client: c, desc: c.Backend.Describe()}
 	closeClient(c)
+	switch d := s.desc; {
+	case d.Name == "":
+		return nil, errors.New("conformance: Describe().Name is empty")
+	case d.MinTTL <= 0 || d.MaxTTL < d.MinTTL:
+		return nil, fmt.Errorf("conformance: Describe() says that TTLs may be from %v to %v; both must be positive, in this order", d.MinTTL, d.MaxTTL)
+	case d.MaxBatch < 1:
+		return nil, fmt.Errorf("conformance: Describe().MaxBatch is %d, and at least 1 is needed", d.MaxBatch)
+	case d.MaxRequests < 0:
+		return nil, fmt.Errorf("conformance: Describe().MaxRequests is %d; 0 says that there is no limit", d.MaxRequests)
+	}
 	if s.TTL == 0 {
 		s.TTL = max(s.desc.MinTTL, 500*time.Millisecond)
 	}

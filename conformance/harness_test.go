@@ -75,6 +75,33 @@ func TestFailuresAreCollected(t *testing.T) {
 	}
 }
 
+// What a backend says of itself is checked once, and not by each case.
+func TestDescriptionIsChecked(t *testing.T) {
+	for name, change := range map[string]func(*anylock.Description){
+		"no name":      func(d *anylock.Description) { d.Name = "" },
+		"no least TTL": func(d *anylock.Description) { d.MinTTL = 0 },
+		"no MaxTTL":    func(d *anylock.Description) { d.MaxTTL = 0 },
+		"no MaxBatch":  func(d *anylock.Description) { d.MaxBatch = 0 },
+		"no limit":     func(d *anylock.Description) { d.MaxRequests = -1 },
+	} {
+		h := memoryHarness(anylock.WakeQueue, false, func(b anylock.Backend) anylock.Backend { return describes{b, change} })
+		if _, err := newSuite(t.Context(), h); err == nil {
+			t.Errorf("%s is not noticed", name)
+		}
+	}
+}
+
+type describes struct {
+	anylock.Backend
+	change func(*anylock.Description)
+}
+
+func (b describes) Describe() anylock.Description {
+	d := b.Backend.Describe()
+	b.change(&d)
+	return d
+}
+
 func TestMissingHookSkipsByName(t *testing.T) {
 	r := plainSuite(t).run(testCase{name: "x", needs: []need{needRestart, needSteal}, check: func(t *tester) { t.Errorf("ran") }})
 	if len(r.failures) > 0 || r.skipped != "needs Harness.Kill and Start; Harness.Steal" {
