@@ -12,7 +12,9 @@ import (
 
 // The row without a name, which no lock has, says which mode the table is for.
 const (
-	claimSQL = "INSERT INTO {locks} (name, version, holder, expires_at) VALUES ('', 1, $1::text, 'infinity') ON CONFLICT (name) DO NOTHING"
+	// claimSQL sets it, unless another client was quicker, and returns it.
+	claimSQL = "INSERT INTO {locks} AS l (name, version, holder, expires_at) VALUES ('', 1, $1::text, 'infinity') " +
+		"ON CONFLICT (name) DO UPDATE SET version = l.version RETURNING holder"
 	// claimedSQL is that mode, or an empty text if none has used the table yet.
 	claimedSQL = "coalesce((SELECT holder FROM {locks} WHERE name = ''), '')"
 )
@@ -32,12 +34,11 @@ func (c *claim) check(ctx context.Context, d *database) error {
 	if d.config.mixed || now.UnixNano() < c.until.Load() {
 		return nil
 	}
-	used, err := d.claimed(ctx)
+	used := ""
+	read := func(row pgx.CollectableRow) error { return row.Scan(&used) }
+	err := d.run(ctx, statement{sql: d.config.fill("SELECT " + claimedSQL), each: read, repeatable: true})
 	if err == nil && used == "" {
-		err = d.run(ctx, statement{sql: d.config.fill(claimSQL), args: []any{string(d.config.mode)}, repeatable: true})
-		if err == nil { // but another client may have been quicker
-			used, err = d.claimed(ctx)
-		}
+		err = d.run(ctx, statement{sql: d.config.fill(claimSQL), args: []any{string(d.config.mode)}, each: read, repeatable: true})
 	}
 	if err != nil {
 		return err
@@ -47,15 +48,6 @@ func (c *claim) check(ctx context.Context, d *database) error {
 	}
 	c.until.Store(now.Add(claimFor).UnixNano())
 	return nil
-}
-
-func (d *database) claimed(ctx context.Context) (mode string, err error) {
-	err = d.run(ctx, statement{
-		sql:        d.config.fill("SELECT " + claimedSQL),
-		each:       func(row pgx.CollectableRow) error { return row.Scan(&mode) },
-		repeatable: true,
-	})
-	return mode, err
 }
 
 // checkMode returns an error if the table is for another mode.

@@ -522,6 +522,8 @@ func TestStandby(t *testing.T) {
 	for _, mode := range modes {
 		running[mode] = open(t, urlOf(s, "mode="+mode, "table="+mode))
 	}
+	held := must(running["lease"].Acquire(ctx, request("held")))(t)
+	later := anylock.Grant{Name: "held", ID: request("held").ID, TTL: held.TTL} // which a replica that is behind has not heard of
 	must(s.Exec(ctx, "touch", "/anylock/data/standby.signal"))(t)
 	must(0, s.Restart(ctx))(t)
 	for _, mode := range modes {
@@ -532,6 +534,17 @@ func TestStandby(t *testing.T) {
 		_, err = running[mode].Acquire(ctx, request("n"))
 		if !errors.Is(err, anylock.ErrUnavailable) || !strings.Contains(err.Error(), "read-only") {
 			t.Errorf("%s: Acquire: %v", mode, err)
+		}
+	}
+	grants := []anylock.Grant{held, later}
+	for i, renewal := range running["lease"].Renew(ctx, grants) {
+		if !errors.Is(renewal.Err, anylock.ErrUnavailable) || errors.Is(renewal.Err, anylock.ErrLost) {
+			t.Errorf("Renew of %d: %v", i, renewal.Err)
+		}
+	}
+	for i, err := range running["lease"].Release(ctx, grants) {
+		if !errors.Is(err, anylock.ErrUnavailable) || errors.Is(err, anylock.ErrLost) {
+			t.Errorf("Release of %d: %v", i, err)
 		}
 	}
 }
