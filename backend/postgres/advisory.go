@@ -41,6 +41,8 @@ type advisoryLocks struct {
 	sessions []*sharedSession
 	keys     map[int64]*advice // held or asked for by this process
 	byID     map[identity]*advice
+	opening  map[time.Duration]int // how many sessions of a TTL are being opened
+	opened   chan struct{}         // closed when one of them is, or could not be; made anew then
 }
 
 // advice is an attempt and then a grant.
@@ -65,6 +67,23 @@ type sharedSession struct {
 	*session
 	users int
 	armed atomic.Bool // its timeout is set
+	// Tries and releases come one at a time each, so that a renewal never waits behind more than one of either.
+	tries, releases chan struct{}
+}
+
+// inTurn is use for one of many, which queue in a lane of their own. What has not begun when ctx ends never does.
+func (s *sharedSession) inTurn(ctx context.Context, lane chan struct{}, f func(context.Context) error) error {
+	select {
+	case lane <- struct{}{}:
+	case <-ctx.Done():
+		return anylock.Unavailable(context.Cause(ctx))
+	case <-s.life.Done():
+		return anylock.ErrLost
+	}
+	defer func() { <-lane }()
+	bounded, cancel := s.bounded()
+	defer cancel()
+	return s.use(bounded, true, f)
 }
 
 func newAdvisoryLocks(d *database, connect connectFunc) *advisoryLocks {
@@ -74,6 +93,8 @@ func newAdvisoryLocks(d *database, connect connectFunc) *advisoryLocks {
 		sweeper:  sweeper{database: d, sql: d.config.fill(sweepSQL)},
 		keys:     make(map[int64]*advice),
 		byID:     make(map[identity]*advice),
+		opening:  make(map[time.Duration]int),
+		opened:   make(chan struct{}),
 	}
 }
 
@@ -309,9 +330,7 @@ func (a *advisoryLocks) try(ctx context.Context, key int64, ttl time.Duration) (
 		from = s.taken
 	}
 	locked := false
-	bounded, cancel := s.bounded()
-	defer cancel()
-	err = s.use(bounded, true, func(ctx context.Context) error {
+	err = s.inTurn(ctx, s.tries, func(ctx context.Context) error {
 		defer func() {
 			if locked {
 				s.armed.Store(true)
@@ -379,7 +398,28 @@ func (a *advisoryLocks) wait(ctx context.Context, key int64, ttl time.Duration) 
 
 // share returns a session with this TTL and counts the caller as one of its users.
 func (a *advisoryLocks) share(ctx context.Context, ttl time.Duration) (s *sharedSession, fresh bool, err error) {
+	for {
+		s, opened := a.findSession(ttl)
+		switch {
+		case s != nil:
+			return s, false, nil
+		case opened == nil:
+			s, err := a.openSession(ctx, ttl)
+			return s, err == nil, err
+		}
+		select {
+		case <-opened:
+		case <-ctx.Done():
+			return nil, false, anylock.Unavailable(context.Cause(ctx))
+		}
+	}
+}
+
+// findSession returns a session that can be shared; or a channel to wait on until one of those has been opened that are
+// enough for all; or neither: then the caller opens one.
+func (a *advisoryLocks) findSession(ttl time.Duration) (s *sharedSession, opened <-chan struct{}) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	alike := 0
 	for _, s := range a.sessions {
 		if s.ttl != ttl || s.err() != nil {
@@ -388,18 +428,33 @@ func (a *advisoryLocks) share(ctx context.Context, ttl time.Duration) (s *shared
 		alike++
 		if !s.busy() || alike == adviceSessions {
 			s.users++
-			a.mu.Unlock()
-			return s, false, nil
+			return s, nil
 		}
 	}
-	a.mu.Unlock()
+	if alike+a.opening[ttl] >= adviceSessions {
+		return nil, a.opened
+	}
+	a.opening[ttl]++
+	return nil, nil
+}
+
+func (a *advisoryLocks) openSession(ctx context.Context, ttl time.Duration) (*sharedSession, error) {
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.opening[ttl]--; a.opening[ttl] == 0 {
+			delete(a.opening, ttl)
+		}
+		close(a.opened)
+		a.opened = make(chan struct{})
+	}()
 	patient, cancel := a.patient(ctx)
 	defer cancel()
 	conn, err := a.conns.take(ctx, patient)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	return a.newSession(conn, ttl, time.Now()), true, nil
+	return a.newSession(conn, ttl, time.Now()), nil
 }
 
 // timeoutSQL does nothing before the session has a lock: it may be given back as it is.
@@ -412,7 +467,7 @@ func (s *sharedSession) timeoutSQL(d time.Duration) string {
 
 // newSession makes a session that others may share, with one user.
 func (a *advisoryLocks) newSession(conn *connection, ttl time.Duration, proven time.Time) *sharedSession {
-	s := &sharedSession{users: 1}
+	s := &sharedSession{users: 1, tries: make(chan struct{}, 1), releases: make(chan struct{}, 1)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.session = newSession(conn, ttl, proven, s.timeoutSQL, func(err error) { a.ended(s, err) })
@@ -469,9 +524,7 @@ func (a *advisoryLocks) retire(s *sharedSession) {
 // free gives up a lock. What it finds not to be held is an error: nobody else could have given it up.
 func (a *advisoryLocks) free(s *sharedSession, key int64) error {
 	held := false
-	bounded, cancel := s.bounded()
-	defer cancel()
-	err := s.use(bounded, true, func(ctx context.Context) error {
+	err := s.inTurn(context.Background(), s.releases, func(ctx context.Context) error {
 		return s.QueryRow(ctx, adviceFreeSQL, key).Scan(&held)
 	})
 	a.leave(s) // and not before, or somebody else might retire it
