@@ -117,7 +117,9 @@ var lifetimeCases = []testCase{
 		check: func(t *tester) {
 			a, b := t.client(), t.client()
 			t.expires(a, b, t.grant(a, t.request(t.name("granted"), t.TTL)), "granted")
-			t.expires(a, b, t.grant(a, t.request(t.name("odd"), t.TTL*19/10)), "granted for no whole number of TTLs")
+			for _, what := range []string{"granted for no whole number of TTLs", "granted so again"} {
+				t.expires(a, b, t.grant(a, t.request(t.name("odd"), t.TTL*19/10)), what)
+			}
 			g := t.grant(a, t.request(t.name("renewed"), t.TTL))
 			time.Sleep(t.TTL / 2)
 			r := t.renewal(a, g)

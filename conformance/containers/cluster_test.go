@@ -9,7 +9,7 @@ import (
 )
 
 func TestClusterHasThreeMastersAndAllSlots(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	server := containers.RedisCluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: server.Addrs})
 	defer client.Close()

@@ -27,7 +27,7 @@ type dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 // short is how long a test waits for something that should not happen.
 const short = 300 * time.Millisecond
 
-func context10s(t *testing.T) context.Context {
+func patience(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)

@@ -33,14 +33,14 @@ func newOnNetwork(t *testing.T) onNetwork {
 		observer: newClient(t, server, nil),
 		key:      t.Name(),
 	}
-	succeed(t, "DEL", n.observer.Del(context10s(t), n.key)) // of an earlier run
-	succeed(t, "PING to warm up", n.client.Ping(context10s(t)))
+	succeed(t, "DEL", n.observer.Del(patience(t), n.key)) // of an earlier run
+	succeed(t, "PING to warm up", n.client.Ping(patience(t)))
 	return n
 }
 
 func (n onNetwork) value(t *testing.T) string {
 	t.Helper()
-	value, err := n.observer.Get(context10s(t), n.key).Result()
+	value, err := n.observer.Get(patience(t), n.key).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func (n onNetwork) value(t *testing.T) string {
 }
 
 func TestCutLosesRequestsAndNobodyNotices(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	n := newOnNetwork(t)
 	connected := clients(t, n.observer)
 
@@ -72,7 +72,7 @@ func TestCutLosesRequestsAndNobodyNotices(t *testing.T) {
 }
 
 func TestCutLosesReplies(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	n := newOnNetwork(t)
 	conn, err := n.network.DialContext(ctx, "tcp", n.client.Options().Addr)
 	if err != nil {
@@ -110,7 +110,7 @@ func TestIdleConnectionOutlivesCut(t *testing.T) {
 	n.network.Cut()
 	n.network.Heal()
 	before := n.network.RoundTrips()
-	succeed(t, "PING", n.client.Ping(context10s(t)))
+	succeed(t, "PING", n.client.Ping(patience(t)))
 	if trips := n.network.RoundTrips() - before; trips != 1 {
 		t.Errorf("%d round trips: not on the old connection", trips)
 	}
@@ -140,7 +140,7 @@ func TestDialWaitsForHeal(t *testing.T) {
 }
 
 func TestHeldRequestArrivesAfterItsSenderGaveUp(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	n := newOnNetwork(t)
 	n.network.Hold()
 	cmdCtx, cancel := context.WithTimeout(ctx, short)
@@ -156,7 +156,7 @@ func TestHeldRequestArrivesAfterItsSenderGaveUp(t *testing.T) {
 }
 
 func TestStalledRequestIsOvertaken(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	n := newOnNetwork(t)
 	succeed(t, "PING", n.client.Ping(ctx))
 	n.network.Stall()
@@ -174,7 +174,7 @@ func TestStalledRequestIsOvertaken(t *testing.T) {
 }
 
 func TestDropReplyCarriesTheRequestOut(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	n := newOnNetwork(t)
 	n.network.DropReply(n.key)
 	succeed(t, "PING, which does not contain the key", n.client.Ping(ctx))
@@ -193,7 +193,7 @@ func TestDropReplyCarriesTheRequestOut(t *testing.T) {
 }
 
 func TestSlowDelaysRepliesOnly(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	n := newOnNetwork(t)
 	n.network.Slow(short)
 
@@ -219,7 +219,7 @@ func TestSlowDelaysRepliesOnly(t *testing.T) {
 }
 
 func TestDisconnectClosesOnce(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	n := newOnNetwork(t)
 	conn, err := n.network.DialContext(ctx, "tcp", n.client.Options().Addr)
 	if err != nil {
@@ -242,23 +242,23 @@ func TestDisconnectClosesOnce(t *testing.T) {
 func TestFaultsHitOneClient(t *testing.T) {
 	n := newOnNetwork(t)
 	n.network.Cut()
-	succeed(t, "PING of another client", n.observer.Ping(context10s(t)))
+	succeed(t, "PING of another client", n.observer.Ping(patience(t)))
 	other := containers.NewNetwork(t)
 	server := &containers.Server{Addrs: []string{n.client.Options().Addr}}
-	succeed(t, "PING on another network", newClient(t, server, other.DialContext).Ping(context10s(t)))
+	succeed(t, "PING on another network", newClient(t, server, other.DialContext).Ping(patience(t)))
 }
 
 func TestAddrIsForClientsWithoutADialer(t *testing.T) {
 	n := newOnNetwork(t)
 	addr := n.network.Addr(t, n.observer.Options().Addr)
 	client := newClient(t, &containers.Server{Addrs: []string{addr}}, nil)
-	succeed(t, "PING", client.Ping(context10s(t)))
+	succeed(t, "PING", client.Ping(patience(t)))
 	n.network.Cut()
 	pingHangs(t, client)
 }
 
 func TestRoundTripsCountsAnswersNotCommands(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	n := newOnNetwork(t)
 	before := n.network.RoundTrips()
 	for range 3 {
@@ -288,7 +288,7 @@ func TestRoundTripsCountsAnswersNotCommands(t *testing.T) {
 }
 
 func TestManyConnectionsShareOneNetwork(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	n := newOnNetwork(t)
 	client := redis.NewClient(&redis.Options{Addr: n.client.Options().Addr, Dialer: n.network.DialContext})
 	defer client.Close()
@@ -319,7 +319,7 @@ func isTimeout(err error) bool {
 // clients counts the connections that the server believes to have.
 func clients(t *testing.T, observer *redis.Client) int {
 	t.Helper()
-	list, err := observer.ClientList(context10s(t)).Result()
+	list, err := observer.ClientList(patience(t)).Result()
 	if err != nil {
 		t.Fatal(err)
 	}

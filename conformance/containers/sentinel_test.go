@@ -9,7 +9,7 @@ import (
 )
 
 func TestSentinelPromotesTheReplica(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	sentinel := containers.RedisSentinel(t)
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: sentinel.MasterName, SentinelAddrs: sentinel.Addrs,
@@ -29,7 +29,7 @@ func TestSentinelPromotesTheReplica(t *testing.T) {
 }
 
 func TestSentinelReplacesAKilledMaster(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	sentinel := containers.RedisSentinel(t)
 	old := sentinel.Nodes[0]
 	if err := old.Kill(ctx); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestKilledRedisComesBackEmptyAtTheSameAddress(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	server := containers.Redis(t, containers.Shared())
 	client := newClient(t, server, nil)
 	succeed(t, "SET", client.Set(ctx, "survives", "no", 0))
@@ -31,7 +31,7 @@ func TestKilledRedisComesBackEmptyAtTheSameAddress(t *testing.T) {
 }
 
 func TestAppendOnlyRedisSurvivesKill(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	server := containers.Redis(t, containers.AppendOnly())
 	succeed(t, "SET", newClient(t, server, nil).Set(ctx, "survives", "yes", 0))
 	if err := server.Restart(ctx); err != nil {
@@ -44,7 +44,7 @@ func TestAppendOnlyRedisSurvivesKill(t *testing.T) {
 }
 
 func TestPausedServerHangsAndResumes(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	server := containers.Redis(t, containers.Shared())
 	client := newClient(t, server, nil)
 	succeed(t, "PING", client.Ping(ctx))
@@ -60,7 +60,7 @@ func TestPausedServerHangsAndResumes(t *testing.T) {
 }
 
 func TestSharedServerWorksAgainAfterATestThatBrokeIt(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	for name, breakIt := range map[string]func(*containers.Server) error{
 		"pause": func(s *containers.Server) error { return s.Pause(ctx) },
 		"kill":  func(s *containers.Server) error { return s.Kill(ctx) },
@@ -92,7 +92,7 @@ func TestNamedServerTakesNoFaults(t *testing.T) {
 }
 
 func TestExecReportsExitStatus(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	server := containers.Redis(t, containers.Shared())
 	if output, err := server.Exec(ctx, "echo", "hello"); err != nil || output != "hello\n" {
 		t.Errorf("echo: %q, %v", output, err)
@@ -104,14 +104,14 @@ func TestExecReportsExitStatus(t *testing.T) {
 }
 
 func TestValkey(t *testing.T) {
-	info, err := newClient(t, containers.Valkey(t), nil).Info(context10s(t), "server").Result()
+	info, err := newClient(t, containers.Valkey(t), nil).Info(patience(t), "server").Result()
 	if err != nil || !strings.Contains(info, "server_name:valkey") {
 		t.Errorf("INFO: %v %s", err, info)
 	}
 }
 
 func TestRedisTLSUserIsLimitedToItsKeys(t *testing.T) {
-	ctx := context10s(t)
+	ctx := patience(t)
 	server := containers.RedisTLS(t, containers.User{
 		Name: "app", Password: "secret", Rules: []string{"~lock:*", "resetchannels", "&lock:*", "+@all", "-@dangerous"},
 	})
