@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/anylock/anylock"
@@ -114,6 +116,35 @@ func ExampleLease_Token() {
 	current, _ := l.Acquire(ctx, "x")
 	fmt.Println(write(current.Token()), write(old.Token()))
 	// Output: true false
+}
+
+// On SIGTERM nobody new is let in, those who hold locks finish, and the process ends without a lock left behind.
+func ExampleLocker_Drain() {
+	locker, _ := anylock.New(memory.NewStore(anylock.WakeQueue).Client())
+	terminated, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+
+	started, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = locker.Do(context.Background(), "invoice/42", func(context.Context, *anylock.Lease) error {
+			close(started)
+			time.Sleep(50 * time.Millisecond) // the work
+			fmt.Println("finished")
+			return nil
+		})
+	}()
+
+	<-started
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGTERM) // as the orchestrator does
+	<-terminated.Done()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // less than the orchestrator's patience
+	defer cancel()
+	fmt.Println("drained:", locker.Drain(ctx))
+	<-done
+	// Output:
+	// finished
+	// drained: <nil>
 }
 
 func ExampleRequire() {

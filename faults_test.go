@@ -680,3 +680,41 @@ func TestTimeInAQueueIsNotAnOutage(t *testing.T) {
 		_ = lease.Release(bg)
 	})
 }
+
+// The undoing of a request that stood in a store's queue counts from the cancel: it may be granted as late as that.
+func TestUndoOfALongWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.NewStore(anylock.WakeQueue)
+		f := &faulty{Backend: store.Client()}
+		var down atomic.Bool
+		var releases atomic.Int32
+		f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			if r.Wait {
+				<-ctx.Done() // and nobody knows what became of it
+				down.Store(true)
+				return anylock.Grant{}, errCut
+			}
+			return f.Backend.Acquire(ctx, r)
+		}
+		f.release = func(ctx context.Context, g []anylock.Grant) []error {
+			releases.Add(1)
+			if down.Load() {
+				return []error{errCut}
+			}
+			return f.Backend.Release(ctx, g)
+		}
+		l := newLocker(t, f, anylock.WithTTL(10*time.Second))
+		holder := acquire(t, newLocker(t, store.Client()), "x")
+		ctx, cancel := context.WithTimeout(bg, 15*time.Second) // longer than the TTL
+		defer cancel()
+		_, err := l.Acquire(ctx, "x")
+		wantErr(t, err, context.DeadlineExceeded)
+		time.Sleep(8 * time.Second)
+		if n := releases.Load(); n < 8 {
+			t.Errorf("%d tries to undo it in 8 s of an outage", n)
+		}
+		down.Store(false)
+		_ = holder.Release(bg)
+		time.Sleep(2 * time.Second)
+	})
+}

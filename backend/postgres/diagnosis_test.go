@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/anylock/anylock"
@@ -163,6 +164,13 @@ func TestClientEncodingOfARole(t *testing.T) {
 			t.Errorf("%s, over a pool of that role: %v", mode, err)
 		}
 	}
+	conn := must(pgx.Connect(ctx10(t), latin))(t)
+	defer func() { _ = conn.Close(context.Background()) }()
+	tx := must(conn.Begin(ctx10(t)))(t)
+	if err := postgres.LockTx(ctx10(t), tx, "Müller", postgres.WithSchema(schema), postgres.WithTable("of_rows")); !errors.Is(err, anylock.ErrInvalid) ||
+		!strings.Contains(err.Error(), "client_encoding") {
+		t.Errorf("LockTx in a session of that role: %v", err)
+	}
 	_, err := open(t, latin+param).Acquire(ctx10(t), request("Müller"))
 	if !errors.Is(err, anylock.ErrHeld) {
 		t.Errorf("by a URL of that role: %v", err)
@@ -291,5 +299,20 @@ func TestNoSecretInErrorsOfOpen(t *testing.T) {
 				t.Errorf("%q: %v", url, err)
 			}
 		}
+	}
+}
+
+// A process that lives shortly gets as far as a statement of its sweep.
+func TestSweepOfAShortLife(t *testing.T) {
+	s := server(t)
+	param := freshSchema(t, s)
+	schema := param[len("schema="):]
+	db := admin(t, s)
+	b := must(postgres.Open(ctx10(t), urlOf(s, param)))(t)
+	db.exec("INSERT INTO " + schema + ".anylock (name, version, expires_at) SELECT 'old-'||i, 1, clock_timestamp() - interval '3 hours' FROM generate_series(1, 800) AS i")
+	postgres.SweepInBackground(b)
+	must(0, b.Close())(t)
+	if n := value[int](db, "SELECT count(*)::int FROM "+schema+".anylock WHERE name LIKE 'old-%'"); n != 0 {
+		t.Errorf("%d old rows are left after a process that has swept while it closed", n)
 	}
 }

@@ -41,3 +41,9 @@ func Noted(b *Backend) {
 
 // Isolate makes a backend of mode lease ask for READ COMMITTED with each statement.
 func Isolate(b *Backend) { b.mode.(*leases).isolated.Store(true) }
+
+// SweepInBackground starts a sweep of mode lease as releases do now and then.
+func SweepInBackground(b *Backend) {
+	s := &b.mode.(*leases).sweeper
+	s.running.Go(func() { _, _ = s.sweep(s.life) })
+}

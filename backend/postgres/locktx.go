@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/jackc/pgx/v5"
 
@@ -124,6 +126,9 @@ func (c config) lockTx(ctx context.Context, tx txn, name string, wait time.Durat
 // lockRows locks the own row and the adopted one.
 func (c config) lockRows(ctx context.Context, limit *limits, name string) error {
 	tx, s := limit.tx, c.rowStatements()
+	if err := checkEncoding(ctx, tx, c.prefix+name); err != nil {
+		return err
+	}
 	var one int
 	if err := c.checkAdopted(ctx, tx, s, name); err != nil {
 		return err
@@ -254,4 +259,20 @@ func (t sqlTx) row(ctx context.Context, sql string, args []any, to ...any) (bool
 		}
 	}
 	return found, rows.Err()
+}
+
+// checkEncoding makes sure that the caller's session means by a name what ours do. It asks only for names that two encodings
+// may write differently, which costs such a name a round trip more.
+func checkEncoding(ctx context.Context, tx txn, name string) error {
+	if !strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII }) {
+		return nil
+	}
+	var encoding string
+	if _, err := tx.row(ctx, "SELECT current_setting('client_encoding')", nil, &encoding); err != nil {
+		return err
+	}
+	if encoding != "UTF8" {
+		return errEncoding(encoding)
+	}
+	return nil
 }

@@ -60,7 +60,7 @@ func (s *sweeper) sometimes() {
 // sweep returns how many it has deleted.
 func (s *sweeper) sweep(ctx context.Context) (total int64, err error) {
 	for _, sql := range []string{s.more, s.sql} {
-		for n := int64(sweepBatch); sql != "" && n == sweepBatch && err == nil && !s.closing.Load(); total += n {
+		for n := int64(sweepBatch); sql != "" && n == sweepBatch && err == nil && (total == 0 || !s.closing.Load()); total += n {
 			n = 0
 			err = s.run(ctx, statement{
 				sql:  sql,

@@ -145,3 +145,42 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 }
+
+// No error of Open contains a part of a password, wherever it stands and however it was not escaped.
+func TestNoSecretInErrorsOfOpen(t *testing.T) {
+	const mark = "S3CR3T"
+	for _, secret := range []string{mark, mark + "@" + mark, mark + "&" + mark, mark + "&" + mark + "=1", mark + "?" + mark, mark + "/" + mark, mark + "#" + mark,
+		mark + ":" + mark, mark + "%zz" + mark, mark + " " + mark, mark + "&ttl=" + mark, mark + "," + mark, "[" + mark} {
+		for _, url := range []string{
+			"redis://user:" + secret + "@127.0.0.1:1/0", "redis://:" + secret + "@127.0.0.1:1", "rediss://:" + secret + "@127.0.0.1:1",
+			"redis://user:" + secret + "@127.0.0.1:1,127.0.0.1:2?cluster=true", "redis://127.0.0.1:1?sentinel=m&sentinelpassword=" + secret,
+			"redis://127.0.0.1:1?sentinelpassword=" + secret + "&sentinel=m", "redis://:" + secret + "@nowhere.invalid",
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			l, err := anylock.Open(ctx, url)
+			cancel()
+			if err == nil {
+				_ = l.Close(t.Context())
+				t.Errorf("%q was opened", url)
+			} else if strings.Contains(err.Error(), mark) {
+				t.Errorf("%q: %v", url, err)
+			}
+		}
+	}
+}
+
+// A password that the sentinels ask for is not that of the servers.
+func TestAdviceForSentinels(t *testing.T) {
+	for answer, advice := range map[string]string{
+		"NOAUTH Authentication required.":                                                "sentinelpassword=",
+		"WRONGPASS invalid username-password pair":                                       "sentinelpassword=",
+		"NOPERM User has no permissions":                                                 "sentineluser=",
+		"ERR No such master with that name":                                              "sentinel=",
+		"ERR AUTH <password> called without any password configured, no password is set": "sentinelpassword=",
+	} {
+		err := classifySentinel(answered(answer))
+		if !errors.Is(err, anylock.ErrInvalid) || !strings.Contains(err.Error(), advice) || strings.Contains(err.Error(), ":PASSWORD@") {
+			t.Errorf("%s: %v", answer, err)
+		}
+	}
+}

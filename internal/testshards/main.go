@@ -114,12 +114,12 @@ func index(flags []string, name string) int {
 func markContainers() (remove func(), err error) {
 	id := rand.Text()
 	return func() {
-		ids, err := exec.Command("docker", "ps", "--all", "--quiet", "--filter", "label=anylock.test.run="+id).Output()
+		ids, err := exec.CommandContext(context.Background(), "docker", "ps", "--all", "--quiet", "--filter", "label=anylock.test.run="+id).Output()
 		left := strings.Fields(string(ids))
 		if err != nil || len(left) == 0 {
 			return // most often there is no docker, so that nothing was started
 		}
-		if out, err := exec.Command("docker", append([]string{"rm", "--force", "--volumes"}, left...)...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(context.Background(), "docker", append([]string{"rm", "--force", "--volumes"}, left...)...).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "testshards: remove containers: %v\n%s", err, out)
 		}
 	}, os.Setenv("ANYLOCK_TEST_RUN", id)
