@@ -338,6 +338,6 @@ func (a *acquisition) noteWaiting(held error) {
 		return
 	}
 	a.waiting = true
-	a.cfg.logger.Debug("anylock: waiting", "backend", a.desc.Name, "name", a.name)
 	a.call(a.cfg.hooks.Waiting, Event{Name: a.name, Elapsed: time.Since(a.called), Err: held})
+	a.cfg.logger.Debug("anylock: waiting", "backend", a.desc.Name, "name", a.name)
 }

@@ -172,7 +172,7 @@ func (l *Locker) leave(lease *Lease) {
 	}
 }
 
-// lost is called once for a lease that ended without being released. A log handler may be slow, so it comes last.
+// lost is called once for a lease that ended without being released.
 func (l *Locker) lost(lease *Lease, err error) {
 	held := time.Since(lease.since)
 	// Its holder may need the margin to stop; after that let the backend forget it.

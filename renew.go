@@ -48,9 +48,9 @@ func (l *Locker) renewBatch(due []*Lease) {
 		}
 	}
 	if len(failed) > 0 {
+		l.tell(l.cfg.hooks.RenewFailed, failed...)
 		l.troubles.renewFailed.Warn(l.troubles.logger, "anylock: renewal failed and is tried again",
 			"name", failed[0].Name, "leases", len(failed), "err", failed[0].Err)
-		l.tell(l.cfg.hooks.RenewFailed, failed...)
 	}
 }
 

@@ -164,10 +164,10 @@ func (l *Locker) undoBatch(due []*undoing) {
 
 // notUndone is the end of an undoing that the store has not confirmed.
 func (l *Locker) notUndone(u *undoing, err error) {
-	l.cfg.logger.Debug("anylock: could not undo; the lock expires by itself", "backend", l.desc.Name, "name", u.grant.Name, "err", err)
 	if u.lease != nil {
 		l.reportUnreleased(u.lease, err)
 	}
+	l.cfg.logger.Debug("anylock: could not undo; the lock expires by itself", "backend", l.desc.Name, "name", u.grant.Name, "err", err)
 }
 
 func (l *Lease) wasReleased() bool {

@@ -161,14 +161,12 @@ func (a *advisoryLocks) acquire(ctx context.Context, req anylock.Request) (anylo
 	case got := <-answers:
 		return got.grant, got.err
 	case <-ctx.Done():
+		a.giveUpKey(n)
 	}
 	select { // a quick answer is better than none
 	case got := <-answers:
 		return got.grant, got.err
 	case <-time.After(grace):
-		// Its session may hang for long. What it gets there is undone, by one unlock for its one lock; until then others of
-		// this process may ask, on another session or after it on the same.
-		a.freeKey(n)
 		return anylock.Grant{}, anylock.Unavailable(context.Cause(ctx))
 	}
 }
@@ -255,7 +253,7 @@ func (n *advice) waits() bool {
 func (a *advisoryLocks) settle(n *advice, grant anylock.Grant, session *sharedSession) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed || a.byID[of(grant)] != n {
+	if a.closed || a.byID[of(grant)] != n || a.keys[n.key] != n {
 		return false
 	}
 	n.grant, n.session, n.noted, n.until = grant, session, notedNow(), grant.From.Add(grant.TTL)
@@ -272,11 +270,15 @@ func (a *advisoryLocks) forget(id identity, n *advice) {
 	a.freeKeyLocked(n)
 }
 
-// freeKey lets others of this process ask for a key.
-func (a *advisoryLocks) freeKey(n *advice) {
+// giveUpKey lets others of this process ask for the key of an attempt that has no grant yet, and will have none: its session may
+// hang for long. What it gets there is undone, by one unlock for its one lock; until then others may ask on another session,
+// or after it on the same.
+func (a *advisoryLocks) giveUpKey(n *advice) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.freeKeyLocked(n)
+	if n.session == nil {
+		a.freeKeyLocked(n)
+	}
 }
 
 func (a *advisoryLocks) freeKeyLocked(n *advice) {

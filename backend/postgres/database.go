@@ -32,9 +32,10 @@ type database struct {
 	// unprepared: something on the way does not keep prepared statements (PgBouncer before 1.21).
 	unprepared atomic.Bool
 	// isolated: the default isolation level is not READ COMMITTED, so each statement must say that it wants it.
-	isolated atomic.Bool
-	creating sync.Mutex
-	inSchema atomic.Pointer[string] // where the server has found the table
+	isolated    atomic.Bool
+	creating    sync.Mutex
+	inSchema    atomic.Pointer[string] // where the server has found the table
+	reconnected atomic.Int64           // when, in Unix nanoseconds
 
 	tokenSQL string
 }

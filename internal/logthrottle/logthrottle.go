@@ -19,7 +19,8 @@ type Kind struct {
 	muted int
 }
 
-// Warn logs one instance. The line says how many were not shown since the last.
+// Warn logs one instance, in a goroutine of its own: a handler may be slow, and what the trouble is about must not wait for
+// it. The line says how many were not shown since the last.
 func (k *Kind) Warn(logger *slog.Logger, msg string, args ...any) {
 	k.mu.Lock()
 	level := slog.LevelDebug
@@ -34,5 +35,7 @@ func (k *Kind) Warn(logger *slog.Logger, msg string, args ...any) {
 		k.muted++
 	}
 	k.mu.Unlock()
-	logger.Log(context.Background(), level, msg, args...)
+	if logger.Enabled(context.Background(), level) {
+		go logger.Log(context.Background(), level, msg, args...)
+	}
 }
