@@ -21,7 +21,7 @@ const (
 	conformance = module + "/conformance"
 )
 
-// apart are the tests that have a shard of their own, the longest first. What is not named here runs in its package's
+// apart are the tests that have a shard of their own. What is not named here runs in its package's
 // rest, or, if the package is not named here, with all such packages: no test can be forgotten.
 var apart = []shard{
 	{name: "postgres/lease", packages: []string{postgres}, only: "^TestConformanceLease$"},
@@ -39,7 +39,7 @@ var apart = []shard{
 
 // plan divides all tests of the packages among shards.
 func plan(packages []string) []shard {
-	shards := slices.Clone(apart)
+	var rests []shard // take longest, so they come first
 	others := shard{name: "others"}
 	for _, p := range packages {
 		rest := shard{packages: []string{p}}
@@ -54,9 +54,9 @@ func plan(packages []string) []shard {
 			others.packages = append(others.packages, p)
 			continue
 		}
-		shards = append(shards, rest)
+		rests = append(rests, rest)
 	}
-	return append(shards, others)
+	return slices.Concat(rests, apart, []shard{others})
 }
 
 // args are those of go test.
