@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -282,7 +283,7 @@ func TestNoSecretInErrorsOfOpen(t *testing.T) {
 	s := server(t)
 	const mark = "S3CR3T"
 	for _, secret := range []string{mark, mark + "@" + mark, mark + "&" + mark, mark + "?" + mark + "=1", mark + "/" + mark, mark + "#" + mark,
-		mark + ":" + mark, mark + "%zz" + mark, mark + " " + mark, mark + "\n" + mark, mark + "&ttl=" + mark, mark + "," + mark, "[" + mark} {
+		"/" + mark, "1234/" + mark, mark + ":" + mark, mark + "%zz" + mark, mark + " " + mark, mark + "\n" + mark, mark + "&ttl=" + mark, mark + "," + mark, "[" + mark} {
 		for _, url := range []string{
 			"postgres://user:" + secret + "@" + s.Addr() + "/postgres", "postgres://" + secret + "@" + s.Addr() + "/postgres",
 			"postgres://user@" + s.Addr() + "/postgres?password=" + secret, "postgres://user@" + s.Addr() + "/postgres?sslmode=disable&password=" + secret,
@@ -315,4 +316,32 @@ func TestSweepOfAShortLife(t *testing.T) {
 	if n := value[int](db, "SELECT count(*)::int FROM "+schema+".anylock WHERE name LIKE 'old-%'"); n != 0 {
 		t.Errorf("%d old rows are left after a process that has swept while it closed", n)
 	}
+}
+
+// With the right policies, or a trigger that looks on, contention is contention.
+func TestGuardedTableUnderContention(t *testing.T) {
+	s := server(t)
+	db := admin(t, s)
+	param := freshSchema(t, s)
+	schema := param[len("schema="):]
+	open(t, urlOf(s, param))
+	role(t, db, "guarded", "GRANT USAGE ON SCHEMA "+schema+" TO guarded", "GRANT ALL ON ALL TABLES IN SCHEMA "+schema+" TO guarded",
+		"ALTER TABLE "+schema+".anylock ENABLE ROW LEVEL SECURITY", "CREATE POLICY all_of_it ON "+schema+".anylock USING (true) WITH CHECK (true)")
+	var running sync.WaitGroup
+	for range 8 {
+		b := open(t, plainURL(s, "guarded", "secret-of-a-role", param))
+		running.Go(func() {
+			for range 150 {
+				g, err := b.Acquire(ctx10(t), request("hot"))
+				if err == nil {
+					err = b.Release(ctx10(t), []anylock.Grant{g})[0]
+				}
+				if errors.Is(err, anylock.ErrInvalid) {
+					t.Errorf("a hot lock: %v", err)
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
 }

@@ -107,10 +107,21 @@ func classify(err error) error {
 func lastAttempt(err error) error {
 	for inner := err; inner != nil; {
 		if all, ok := inner.(interface{ Unwrap() []error }); ok {
-			if attempts := all.Unwrap(); len(attempts) > 0 {
-				return attempts[len(attempts)-1]
+			attempts := all.Unwrap()
+			if len(attempts) == 0 {
+				return err
 			}
-			return err
+			last := attempts[len(attempts)-1]
+			if sqlState(last) != invalidAuthorization {
+				return last
+			}
+			// A server that lets nobody in without TLS refuses the second attempt for good, whatever the first one met.
+			for _, earlier := range attempts {
+				if code := sqlState(earlier); code != "" && refusals[code] == "" {
+					return earlier
+				}
+			}
+			return last
 		}
 		inner = errors.Unwrap(inner)
 	}

@@ -31,6 +31,9 @@ const (
 	leaseMaxTTL = 10 * 365 * 24 * time.Hour
 	leaseBatch  = 1000
 
+	// attempts is how often an acquire asks while it does not find out who has the lock.
+	attempts = 4
+
 	// releaseAsks is for how many names a release finds out whether anybody waits.
 	releaseAsks = 50
 
@@ -104,7 +107,14 @@ func (l *leases) acquire(ctx context.Context, req anylock.Request) (anylock.Gran
 	ttl := wholeMicroseconds(req.TTL)
 	name := l.config.prefix + req.Name
 	l.yielder.Yield(ctx, req.Name, standBack)
-	for range 4 {
+	var before rowState
+	for try := range attempts {
+		if try == attempts-1 { // somebody may have been quicker so often; or nobody can change the row
+			var err error
+			if before, err = l.rowState(ctx, name); err != nil {
+				return anylock.Grant{}, err
+			}
+		}
 		var from time.Time
 		var token, remaining int64
 		var holder string
@@ -131,30 +141,36 @@ func (l *leases) acquire(ctx context.Context, req anylock.Request) (anylock.Gran
 		}
 		// Somebody else was quicker by so little that the statement does not know whom; ask again.
 	}
-	if err := l.checkWritable(ctx); err != nil {
+	after, err := l.rowState(ctx, name)
+	if err != nil {
 		return anylock.Grant{}, err
+	}
+	if after == before && after.guarded { // an attempt was made in between, and has changed nothing
+		return anylock.Grant{}, anylock.Invalidf("nobody has the lock, and yet its row cannot be changed: the table %s has row level "+
+			"security, rules or triggers that hide rows from this user's UPDATE or INSERT; give it policies for SELECT, INSERT, UPDATE "+
+			"and DELETE, or take them off", l.config.fill("{locks}"))
 	}
 	return anylock.Grant{}, new(anylock.HeldError)
 }
 
-// checkWritable looks for what lets statements change nothing without an error. A lock that nobody has would look held for
-// ever.
-func (l *leases) checkWritable(ctx context.Context) error {
-	var security, rules, triggers bool
-	err := l.run(ctx, statement{
-		sql: `SELECT row_security_active(c.oid), c.relhasrules,
-			EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled <> 'D')
-			FROM pg_class AS c WHERE c.oid = to_regclass($1::text)`,
-		args:       []any{l.config.fill("{locks}")},
-		each:       func(row pgx.CollectableRow) error { return row.Scan(&security, &rules, &triggers) },
+// rowState tells whether a row was changed, and whether there is something in the table that lets statements change nothing
+// without an error: then a lock that nobody has would look held for ever.
+type rowState struct {
+	version string // of the row in the server; empty: there is no row
+	guarded bool   // by row level security, rules or triggers
+}
+
+func (l *leases) rowState(ctx context.Context, name string) (state rowState, err error) {
+	err = l.run(ctx, statement{
+		sql: l.config.fill(`SELECT coalesce((SELECT xmin::text || ctid::text FROM {locks} WHERE name = $2::text), ''),
+			row_security_active(c.oid) OR c.relhasrules OR
+				EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal AND tgenabled <> 'D')
+			FROM pg_class AS c WHERE c.oid = to_regclass($1::text)`),
+		args:       []any{l.config.fill("{locks}"), name},
+		each:       func(row pgx.CollectableRow) error { return row.Scan(&state.version, &state.guarded) },
 		repeatable: true,
 	})
-	if err == nil && (security || rules || triggers) {
-		err = anylock.Invalidf("nobody has the lock, and yet its row cannot be changed: the table %s has row level security, rules or "+
-			"triggers that hide rows from this user's UPDATE or INSERT; give it policies for SELECT, INSERT, UPDATE and DELETE, "+
-			"or take them off", l.config.fill("{locks}"))
-	}
-	return err
+	return state, err
 }
 
 func (l *leases) renew(ctx context.Context, grants []anylock.Grant) []anylock.Renewal {

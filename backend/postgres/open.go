@@ -105,6 +105,11 @@ func parseURL(raw string) (config, *pgxpool.Config, error) {
 	if strings.Count(base, "@") > 1 { // pgx would take what follows the first for the host, and show it
 		return fail(anylock.Invalidf("the URL has more than one @; write %%40 for one in the user or the password"))
 	}
+	_, address, _ := strings.Cut(base, "://")
+	if _, path, _ := strings.Cut(address, "/"); strings.Contains(path, "@") { // pgx would take it for the database, and show it
+		return fail(anylock.Invalidf("the URL has an @ behind a /; write %%2F for a / in the user or the password, and %%40 for an @ in " +
+			"the name of a database"))
+	}
 	c.mode = Mode(p.String("mode", string(c.mode)))
 	c.schema = p.String("schema", "")
 	c.prefix = p.String("prefix", "")
