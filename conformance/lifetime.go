@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -630,6 +631,8 @@ var lifetimeCases = []testCase{
 		promise: "A Lost hook that blocks or panics is called once and does not hold up the renewal of other leases.",
 		check: func(t *tester) {
 			block := make(chan struct{})
+			unblock := sync.OnceFunc(func() { close(block) })
+			defer unblock() // also when the case fails, and is run again
 			var calls atomic.Int32
 			a := t.peer(anylock.WithHooks(anylock.Hooks{Lost: func(anylock.Event) {
 				if calls.Add(1) == 1 {
@@ -644,7 +647,7 @@ var lifetimeCases = []testCase{
 			time.Sleep(2 * t.TTL)
 			t.must(one.Err(), "another lease")
 			t.must(two.Err(), "another lease")
-			close(block)
+			unblock()
 			if n := calls.Load(); n != 2 {
 				t.Errorf("the Lost hook was called %d times for two losses", n)
 			}
