@@ -478,3 +478,46 @@ func TestManyAttemptsInAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// A backend whose own client was closed says so at once, in acquires and in Close.
+func TestBackendThatWasClosed(t *testing.T) {
+	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
+		var closed atomic.Bool
+		f.acquire = func(ctx context.Context, r anylock.Request) (anylock.Grant, error) {
+			if closed.Load() {
+				return anylock.Grant{}, anylock.ErrClosed
+			}
+			return f.Backend.Acquire(ctx, r)
+		}
+		f.release = func(ctx context.Context, g []anylock.Grant) []error {
+			if closed.Load() {
+				return repeat[error](anylock.ErrClosed, len(g))
+			}
+			return f.Backend.Release(ctx, g)
+		}
+		f.renew = func(ctx context.Context, g []anylock.Grant) []anylock.Renewal {
+			if closed.Load() {
+				return repeat(anylock.Renewal{Err: anylock.ErrClosed}, len(g))
+			}
+			return f.Backend.Renew(ctx, g)
+		}
+		l, err := anylock.New(f, anylock.WithLogger(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, l, "held")
+		released := acquire(t, l, "released")
+		closed.Store(true)
+		start := time.Now()
+		_, err = l.Acquire(bg, "x")
+		wantErr(t, err, anylock.ErrClosed)
+		wantErr(t, released.Release(bg), anylock.ErrClosed)
+		err = l.Close(bg)
+		if err == nil || !strings.Contains(err.Error(), `"held"`) || !strings.Contains(err.Error(), `"released"`) {
+			t.Errorf("Close: %v", err)
+		}
+		if d := time.Since(start); d > 0 {
+			t.Errorf("took %v", d)
+		}
+	})
+}

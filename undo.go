@@ -73,7 +73,10 @@ func (s *undoings) failed(u *undoing, err error) (again bool) {
 	u.err = err
 	u.tries++
 	delay := backoff(u.tries, 50*time.Millisecond, time.Second)
-	if errors.Is(err, ErrClosed) || !time.Now().Add(delay).Before(u.until) {
+	if errors.Is(err, ErrClosed) {
+		return true // in vain, but it is left, and Close says so
+	}
+	if !time.Now().Add(delay).Before(u.until) {
 		return false
 	}
 	s.Add(u, time.Now().Add(delay), 0) // not if they were ended: then it is left
