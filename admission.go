@@ -8,8 +8,9 @@ import (
 )
 
 // admission lets so many requests be under way at once as the backend has connections for, and keeps some for renewals
-// and for what goes on in the background: those never stand behind acquires, and neither do releases. The time of a request begins when it is
-// admitted, so what is spent in this queue is not taken for silence of the store, and no connection is given up for it.
+// and for what goes on in the background: those never stand behind acquires, and neither do releases. The time of a request
+// begins when it is admitted, so what is spent in this queue is not taken for silence of the store, and no connection is
+// given up for it.
 type admission struct {
 	acquires, releases chan struct{} // the places that are taken; nil: no limit
 	answered           atomic.Int64  // when the store answered last, in Unix nanoseconds

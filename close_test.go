@@ -220,18 +220,14 @@ func TestReleaseIsTriedAgainAfterAnyError(t *testing.T) {
 // In an outage only the caller's own context counts as the caller's.
 func TestDoInAnOutage(t *testing.T) {
 	virtual(t, func(t *testing.T, _ *memory.Store, f *faulty) {
-		healed := make(chan struct{})
-		f.release = func(ctx context.Context, g []anylock.Grant) []error {
-			<-healed
-			return f.Backend.Release(context.WithoutCancel(ctx), g)
-		}
+		heal := f.swallowReleases()
 		l := newLocker(t, f)
 		err := l.Do(bg, "x", func(context.Context, *anylock.Lease) error { return nil })
 		wantErr(t, err, anylock.ErrUnavailable)
 		if errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v looks as if the caller's context had ended", err)
 		}
-		close(healed)
+		heal()
 	})
 }
 
@@ -282,11 +278,7 @@ func TestReleaseWithContextsThatHaveEnded(t *testing.T) {
 
 func TestReleaseWithAnEndedContextInABlackHole(t *testing.T) {
 	virtual(t, func(t *testing.T, store *memory.Store, f *faulty) {
-		healed := make(chan struct{})
-		f.release = func(ctx context.Context, g []anylock.Grant) []error {
-			<-healed
-			return f.Backend.Release(context.WithoutCancel(ctx), g)
-		}
+		heal := f.swallowReleases()
 		l := newLocker(t, f)
 		lease := acquire(t, l, "x")
 		ctx, cancel := context.WithCancel(bg)
@@ -296,7 +288,7 @@ func TestReleaseWithAnEndedContextInABlackHole(t *testing.T) {
 		if d := time.Since(start); d > 100*time.Millisecond {
 			t.Errorf("returned after %v", d)
 		}
-		close(healed)
+		heal()
 		time.Sleep(time.Second)
 		if held := store.Held(); len(held) > 0 {
 			t.Errorf("left in the store: %v", held)

@@ -62,6 +62,16 @@ func (f *faulty) Release(ctx context.Context, g []anylock.Grant) []error {
 	return f.Backend.Release(ctx, g)
 }
 
+// swallowReleases lets releases wait until heal is called, whatever becomes of their context.
+func (f *faulty) swallowReleases() (heal func()) {
+	healed := make(chan struct{})
+	f.release = func(ctx context.Context, g []anylock.Grant) []error {
+		<-healed
+		return f.Backend.Release(context.WithoutCancel(ctx), g)
+	}
+	return func() { close(healed) }
+}
+
 var errCut = errors.New("connection reset by peer")
 
 func virtual(t *testing.T, test func(*testing.T, *memory.Store, *faulty)) {

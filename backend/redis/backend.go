@@ -135,8 +135,10 @@ func (b *Backend) Acquire(ctx context.Context, req anylock.Request) (anylock.Gra
 		return anylock.Grant{}, err
 	}
 	k := keysFor(b.config.prefix, req.Name)
-	if err := b.onSomeHost(ctx, func(ctx context.Context) error { return b.probe(ctx, k) }); err != nil {
-		return anylock.Grant{}, b.classify(err)
+	if !b.probed.Load() {
+		if err := b.onSomeHost(ctx, func(ctx context.Context) error { return b.probe(ctx, k) }); err != nil {
+			return anylock.Grant{}, b.classify(err)
+		}
 	}
 	b.yielder.Yield(ctx, req.Name, standBack)
 	from := time.Now()
@@ -224,9 +226,6 @@ func (b *Backend) nodeOf(ctx context.Context, key string) (redis.UniversalClient
 
 // probe makes sure, before the first lock is taken, that it could also be released.
 func (b *Backend) probe(ctx context.Context, k keys) error {
-	if b.probed.Load() {
-		return nil
-	}
 	key := k.probeKey()
 	c := call{keys: []string{key}, args: []any{b.config.prefix + "\x00probe"}}
 	if _, err := probeScript.queue(ctx, b.client, c, false).Slice(); err != nil { // by EVAL: the rest is mostly EVALSHA
